@@ -1,0 +1,33 @@
+/** Optimal string alignment distance: insertions, deletions, replacements and swaps of neighbours, each one step. */
+export function editDistance(a: string, b: string): number {
+  let beforeLast: number[] = [];
+  let last = Array.from({ length: b.length + 1 }, (_, j) => j);
+  for (let i = 1; i <= a.length; i++) {
+    const row = [i];
+    for (let j = 1; j <= b.length; j++) {
+      const replace = (last[j - 1] as number) + (a[i - 1] === b[j - 1] ? 0 : 1);
+      let best = Math.min(replace, (last[j] as number) + 1, (row[j - 1] as number) + 1);
+      if (i > 1 && j > 1 && a[i - 1] === b[j - 2] && a[i - 2] === b[j - 1]) best = Math.min(best, (beforeLast[j - 2] as number) + 1);
+      row.push(best);
+    }
+    beforeLast = last;
+    last = row;
+  }
+  return last[b.length] as number;
+}
+
+/** ` Did you mean "x"?` for the nearest candidate, or the empty string when none is near. Case and `_`/`-` count for nothing. */
+export function nearMatchHint(word: string, candidates: Iterable<string>): string {
+  const plain = (text: string) => text.toLowerCase().replaceAll('_', '-').replaceAll(/[- ]/g, '');
+  const target = plain(word).slice(0, 64);
+  let nearest: string | undefined;
+  let least = Math.max(1, Math.floor(target.length / 3)) + 1;
+  for (const candidate of candidates) {
+    const distance = editDistance(target, plain(candidate));
+    if (distance < least) {
+      least = distance;
+      nearest = candidate;
+    }
+  }
+  return nearest === undefined ? '' : ` Did you mean "${nearest}"?`;
+}
