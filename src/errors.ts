@@ -17,6 +17,7 @@ export const ERRORS = {
   GPUOS_BAD_SHAPE: 'Give dimensions that are integers of at least 0.',
   GPUOS_BAD_AXIS: 'Give an axis that the tensor has; negative axes count from the end.',
   GPUOS_BAD_ATTRIBUTE: 'Give the attribute a value in the range that the message states.',
+  GPUOS_INDEX_OUT_OF_RANGE: 'Give indices and positions that lie within the tensor that they address.',
   GPUOS_TENSOR_DISPOSED: 'Keep the tensor alive (do not dispose of it, return it from tidy) until its last use.',
   GPUOS_UNKNOWN_OPERATOR: 'Use an operator of the library or one that inject() returned.',
   GPUOS_OPERATOR_OUT_OF_RANGE: 'Use an operator id that inject() returned or that the operator table lists.',

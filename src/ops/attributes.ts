@@ -1,7 +1,7 @@
 import { GpuosError } from '../errors.ts';
 import type { AttributeDefinition, Attributes, AttributeValue, OperatorDefinition } from './define.ts';
 import { checkShape, formatShape } from './shape.ts';
-import { nearMatchHint } from './spelling.ts';
+import { nearMatchHint } from '../spelling.ts';
 
 const NONE: Attributes = Object.freeze({});
 

@@ -10,7 +10,7 @@ import { MATRIX_OPERATORS } from './matrix.ts';
 import { NORMALIZATION_OPERATORS } from './normalization.ts';
 import { REDUCTION_OPERATORS } from './reduction.ts';
 import { ROTARY_OPERATORS } from './rotary.ts';
-import { nearMatchHint } from './spelling.ts';
+import { nearMatchHint } from '../spelling.ts';
 import { VIEW_OPERATORS } from './view.ts';
 
 /** The operator library. An operator's id is its index here; 0 is nop. */
