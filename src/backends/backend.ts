@@ -1,0 +1,141 @@
+/**
+ * The contract between the runtime and a device.
+ *
+ * A device is a set of workers that never stop, and memory that they and the host share. The runtime
+ * writes 128-byte task descriptors into rings in that memory; workers claim the tiles of tasks, call
+ * the function that the operator table names, and publish how each task ended. After start-up nothing
+ * on that path crosses into a driver or another thread's event loop: submission is a few stores, and
+ * completion is read from memory.
+ *
+ * What differs between devices is behind this interface: how memory is obtained and seen by the host,
+ * how a fused program becomes machine code and gets into a running executor, how a fixed operator's
+ * parameter block is filled, and what the host can do while it waits. The wasm device lends the host
+ * as one more worker; on a GPU the host can only wait.
+ *
+ * Addresses are byte offsets in device memory. Sequences are the host's, counted without wrapping; a
+ * descriptor carries them modulo 2^32.
+ */
+import type { Attributes, DType, Shape } from '../ops/define.ts';
+import type { Program } from '../ops/program.ts';
+
+export type DeviceKind = 'wasm' | 'cuda' | 'reference';
+
+/** A tensor's memory as an operator sees it: strides and offset in elements. */
+export interface OperandView {
+  readonly shape: Shape;
+  readonly dtype: DType;
+  readonly strides: readonly number[];
+  readonly offset: number;
+}
+
+/** A device function with everything its parameter block needs but the addresses. */
+export interface KernelCall {
+  /** Name of the device function. */
+  readonly kernel: string;
+  readonly pointers: readonly ({ readonly input: number } | { readonly output: number } | { readonly none: true })[];
+  /** 32-bit words; float32 values as their bits. Word 0 is the number of units. */
+  readonly words: readonly number[];
+  /** Independent units of work: the most tiles that it can be split into. */
+  readonly units: number;
+  /** Estimate of the time on one worker. */
+  readonly costNs: number;
+}
+
+/** Typed views of device memory. They are replaced when memory grows: take them anew from the device for each use. */
+export interface MemoryViews {
+  readonly u32: Uint32Array;
+  readonly i32: Int32Array;
+  readonly f32: Float32Array;
+  readonly bytes: number;
+}
+
+/** Where a queue's shared words stand. */
+export interface QueueAddresses {
+  readonly record: number;
+  readonly ring: number;
+  readonly completions: number;
+  readonly slots: number;
+}
+
+/** What the host found and did in one slice of helping. */
+export interface HelpResult {
+  /** Tiles run. */
+  readonly ran: number;
+  /** nothing: no task to take; waiting: the next task depends on a running one; left: a task of one tile was left to the workers. */
+  readonly found: 'nothing' | 'waiting' | 'left';
+}
+
+export interface WorkerStatus {
+  readonly worker: number;
+  readonly state: 'starting' | 'running' | 'parked' | 'yielded' | 'dead' | 'left';
+  readonly tiles: number;
+  readonly tasks: number;
+  readonly failed: number;
+  readonly parks: number;
+  readonly installs: number;
+}
+
+/** A program that has been turned into machine code, not yet installed. */
+export interface Artifact {
+  readonly bytes: Uint8Array;
+}
+
+export interface Device {
+  readonly kind: DeviceKind;
+  readonly name: string;
+  /** Workers beside the host. */
+  readonly workers: number;
+  readonly queues: readonly QueueAddresses[];
+  /** Bytes of one element; every dtype takes the same on this device. */
+  readonly elementBytes: 4;
+
+  views(): MemoryViews;
+  /** Makes sure that device memory has at least `bytes`; throws GPUOS_OUT_OF_MEMORY with the sizes. */
+  ensure(bytes: number): void;
+  /** First address that the runtime may allocate from, and the most that device memory can grow to. */
+  readonly heapStart: number;
+  readonly heapLimit: number;
+
+  /** Wakes workers that sleep, at most `count`. Cheap when none does. */
+  ringDoorbell(count: number): void;
+  /** Workers that sleep or are about to. */
+  parked(): number;
+  /** Runs up to `limit` tiles on the calling thread; with `shared` only of tasks that have several. */
+  help(limit: number, shared: boolean): HelpResult;
+  /** Blocks the calling thread until the queue's mark is no longer `mark` (32-bit), or for `ms`. */
+  sleep(queue: number, mark: number, ms: number): void;
+  /** The same without blocking. */
+  sleepAsync(queue: number, mark: number, ms: number): Promise<void>;
+
+  /** Slots of the operator table that hold built-in functions, by name. */
+  readonly kernels: ReadonlyMap<string, number>;
+  /** Function index of a built-in, for the table at start. */
+  compile(program: Program): Artifact;
+  /** A cache key of the program: equal programs have equal signatures. */
+  signature(program: Program): string;
+  /** Makes code callable under a new function index by every worker that has reached the returned epoch. */
+  install(artifact: Artifact): { readonly fn: number; readonly epoch: number };
+  /** The function index is no longer in use by any task. */
+  uninstall(fn: number): void;
+  /** The newest table epoch. */
+  readonly epoch: number;
+
+  lower(operator: string, inputs: readonly OperandView[], outputs: readonly OperandView[], attributes: Attributes): KernelCall;
+  acceptsStrides(operator: string, input: number): boolean;
+  lowerCopy(view: OperandView, output: OperandView): KernelCall;
+  /** Weights [K, N] in the order that matmul reads fastest, or undefined where the device has no such order. */
+  readonly packing?: {
+    elements(k: number, n: number): number;
+    lower(view: OperandView, output: OperandView): KernelCall;
+  };
+
+  status(): readonly WorkerStatus[];
+  /** Workers that died and were replaced. */
+  readonly losses: number;
+  /** Set once the device cannot go on; every pending task is lost. */
+  readonly lost: string | undefined;
+  /** Words that the runtime may set while it runs. */
+  setYieldEvery(tiles: number): void;
+  /** Ends the workers; the host's memory stays readable. */
+  stop(): Promise<void>;
+}

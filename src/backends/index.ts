@@ -1,0 +1,11 @@
+import { GpuosError } from '../errors.ts';
+import type { Device, DeviceKind } from './backend.ts';
+import { WasmDevice, type WasmDeviceOptions } from './wasm/device.ts';
+
+export type DeviceOptions = WasmDeviceOptions;
+
+/** The one place that chooses a device. @throws GPUOS_UNKNOWN_DEVICE */
+export function createDevice(kind: DeviceKind | 'auto', options: DeviceOptions): Device {
+  if (kind === 'auto' || kind === 'wasm') return new WasmDevice(options);
+  throw new GpuosError('GPUOS_UNKNOWN_DEVICE', `Device "${kind}" is not available in this build; there are: wasm.`);
+}

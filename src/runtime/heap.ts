@@ -1,0 +1,117 @@
+import type { Device } from '../backends/backend.ts';
+import { GpuosError } from '../errors.ts';
+
+/** A piece of device memory. It is used anew by size class; `lastUse` says which task must be complete before. */
+export interface Block {
+  readonly address: number;
+  readonly bytes: number;
+  /** Sequence (in the engine's queue) of the last task that reads or writes it; -1: none. */
+  lastUse: number;
+}
+
+const GRAIN_BYTES = 256;
+/** Steps between two powers of two: at most an eighth of a block is wasted. */
+const STEPS = 8;
+
+/** Size class of a request: a multiple of GRAIN_BYTES with STEPS classes a power of two. */
+export function sizeClass(bytes: number): number {
+  if (bytes <= GRAIN_BYTES * STEPS) return Math.max(1, Math.ceil(bytes / GRAIN_BYTES)) * GRAIN_BYTES;
+  const step = 2 ** (Math.floor(Math.log2(bytes)) - Math.log2(STEPS));
+  return Math.ceil(bytes / step) * step;
+}
+
+/**
+ * Device memory of tensors and parameter blocks. Freed blocks go to the list of their class; memory is
+ * never given back to the device while it runs.
+ */
+export class Heap {
+  readonly #device: Device;
+  readonly #free = new Map<number, Block[]>();
+  #end: number;
+  #used = 0;
+  #held = 0;
+
+  constructor(device: Device) {
+    this.#device = device;
+    this.#end = Math.ceil(device.heapStart / GRAIN_BYTES) * GRAIN_BYTES;
+  }
+
+  /** Bytes in blocks that are in use. */
+  get usedBytes(): number {
+    return this.#used;
+  }
+
+  /** Bytes ever taken from the device. */
+  get heldBytes(): number {
+    return this.#held;
+  }
+
+  /**
+   * A block of at least `bytes`. Prefers one whose last use is before `mark`; with `idle` it takes no
+   * other, so that the host may write it at once.
+   * @throws GPUOS_OUT_OF_MEMORY with the sizes
+   */
+  allocate(bytes: number, mark: number, idle = false): Block {
+    const size = sizeClass(bytes);
+    const block = this.#reuse(size, mark, idle) ?? this.#extend(size) ?? this.#reuseLarger(size, mark, idle);
+    if (block === undefined) {
+      const mib = (value: number): string => `${(value / 2 ** 20).toFixed(1)} MiB`;
+      throw new GpuosError(
+        'GPUOS_OUT_OF_MEMORY',
+        `${mib(bytes)} asked for; ${mib(this.#used)} are in use, ${mib(this.#held - this.#used)} are free in other sizes, and the device may hold ${mib(this.#device.heapLimit)}.`,
+      );
+    }
+    this.#used += block.bytes;
+    return block;
+  }
+
+  #reuse(size: number, mark: number, idle: boolean): Block | undefined {
+    const list = this.#free.get(size);
+    if (list === undefined || list.length === 0) return undefined;
+    const last = list.length - 1;
+    const newest = list[last] as Block;
+    if (newest.lastUse < mark) return list.pop();
+    const oldest = list[0] as Block;
+    if (oldest.lastUse < mark) {
+      list[0] = newest;
+      list.pop();
+      return oldest;
+    }
+    return idle ? undefined : list.pop();
+  }
+
+  #extend(size: number): Block | undefined {
+    const end = this.#end + size;
+    if (end > this.#device.heapLimit) return undefined;
+    try {
+      this.#device.ensure(end);
+    } catch (error) {
+      if (error instanceof GpuosError && error.code === 'GPUOS_OUT_OF_MEMORY') return undefined;
+      throw error;
+    }
+    const block = { address: this.#end, bytes: size, lastUse: -1 };
+    this.#end = end;
+    this.#held += size;
+    return block;
+  }
+
+  /** The device is at its limit: a free block of any larger class will do. */
+  #reuseLarger(size: number, mark: number, idle: boolean): Block | undefined {
+    const classes = [...this.#free.keys()].filter((bytes) => bytes > size).sort((a, b) => a - b);
+    for (const larger of classes) {
+      const block = this.#reuse(larger, mark, idle);
+      if (block !== undefined) return block;
+    }
+    return undefined;
+  }
+
+  release(block: Block): void {
+    let list = this.#free.get(block.bytes);
+    if (list === undefined) {
+      list = [];
+      this.#free.set(block.bytes, list);
+    }
+    list.push(block);
+    this.#used -= block.bytes;
+  }
+}

@@ -1,0 +1,183 @@
+import { FLAG, OPERATOR_SLOTS } from '../abi/status.ts';
+import type { Device } from '../backends/backend.ts';
+import { GpuosError } from '../errors.ts';
+import type { Program } from '../ops/program.ts';
+import { NO_ORDER, type Queue } from './queue.ts';
+
+const CONTROL = { PUBLISH: 1, KILL: 2, REVIVE: 3 } as const;
+
+/** An operator that inject() put into the table. */
+export interface InjectedOperator {
+  readonly id: number;
+  readonly name: string;
+  /** The version that tasks submitted from now on get. */
+  readonly version: number;
+  readonly killed: boolean;
+}
+
+interface Slot {
+  readonly id: number;
+  readonly name: string;
+  readonly builtIn: boolean;
+  signature: string | undefined;
+  fn: number;
+  version: number;
+  killed: boolean;
+}
+
+/** A replaced function, and the tail that each queue had once its replacement was known to be published. */
+interface Retired {
+  readonly fn: number;
+  /** Sequence of the control task in queue 0; the positions are taken once it is complete. */
+  readonly flip: number;
+  positions: number[] | undefined;
+}
+
+export interface OperatorHost {
+  readonly device: Device;
+  readonly queues: readonly Queue[];
+}
+
+/**
+ * The host's side of the operator table. Publish, kill and revive are control tasks in queue 0: they
+ * take effect in order with the tasks of that queue, and no task sees half of one.
+ */
+export class Operators {
+  readonly #host: OperatorHost;
+  readonly #slots: (Slot | undefined)[] = [];
+  readonly #free: number[] = [];
+  readonly #bySignature = new Map<string, Slot>();
+  readonly #retired: Retired[] = [];
+  #controlSlot: number;
+  #injections = 0;
+  #cacheHits = 0;
+
+  constructor(host: OperatorHost) {
+    this.#host = host;
+    for (const [name, id] of host.device.kernels) {
+      this.#slots[id] = { id, name, builtIn: true, signature: undefined, fn: id + 1, version: 1, killed: false };
+    }
+    this.#controlSlot = this.builtIn('controlTable');
+  }
+
+  /** Slot of a built-in device function. */
+  builtIn(name: string): number {
+    const id = this.#host.device.kernels.get(name);
+    if (id === undefined) throw new GpuosError('GPUOS_INTERNAL', `The device has no function ${name}.`);
+    return id;
+  }
+
+  get counters(): { readonly injections: number; readonly cacheHits: number; readonly awaitingReclamation: number } {
+    return { injections: this.#injections, cacheHits: this.#cacheHits, awaitingReclamation: this.#retired.length };
+  }
+
+  name(id: number): string {
+    return this.#slots[id]?.name ?? `#${id}`;
+  }
+
+  list(): readonly InjectedOperator[] {
+    return this.#slots.filter((slot): slot is Slot => slot !== undefined).map(({ id, name, version, killed }) => ({ id, name, version, killed }));
+  }
+
+  /** @throws GPUOS_OPERATOR_OUT_OF_RANGE, GPUOS_OPERATOR_EMPTY */
+  get(id: number): InjectedOperator {
+    return this.#get(id);
+  }
+
+  #get(id: number): Slot {
+    if (!Number.isInteger(id) || id < 0 || id >= OPERATOR_SLOTS) {
+      throw new GpuosError('GPUOS_OPERATOR_OUT_OF_RANGE', `There is no operator ${String(id)}; the table has slots 0 to ${OPERATOR_SLOTS - 1}.`);
+    }
+    const slot = this.#slots[id];
+    if (slot === undefined) throw new GpuosError('GPUOS_OPERATOR_EMPTY', `Slot ${id} of the operator table is empty.`);
+    return slot;
+  }
+
+  /**
+   * Puts a program into a slot of the table: the one that has it already, else a new one. From the
+   * return on, tasks may name it; the executor never stops for it.
+   * @throws GPUOS_OPERATOR_TABLE_FULL
+   */
+  inject(program: Program, name: string): InjectedOperator {
+    const signature = this.#host.device.signature(program);
+    const known = this.#bySignature.get(signature);
+    if (known !== undefined) {
+      this.#cacheHits++;
+      return known;
+    }
+    this.reclaimVersions();
+    const id = this.#free.pop() ?? this.#slots.length;
+    if (id >= OPERATOR_SLOTS) throw new GpuosError('GPUOS_OPERATOR_TABLE_FULL', `All ${OPERATOR_SLOTS} slots of the operator table are in use.`);
+    const { fn } = this.#host.device.install(this.#host.device.compile(program));
+    const slot: Slot = { id, name, builtIn: false, signature, fn, version: 1, killed: false };
+    this.#slots[id] = slot;
+    this.#bySignature.set(signature, slot);
+    this.#publish(slot);
+    return slot;
+  }
+
+  /** A new version in the slot of an injected operator: tasks submitted before keep the old one. */
+  replace(id: number, program: Program): InjectedOperator {
+    const slot = this.#get(id);
+    if (slot.builtIn) throw new GpuosError('GPUOS_BAD_TEMPLATE', `Operator ${id} (${slot.name}) is built in and cannot be replaced.`);
+    const signature = this.#host.device.signature(program);
+    this.reclaimVersions();
+    const { fn } = this.#host.device.install(this.#host.device.compile(program));
+    const old = slot.fn;
+    if (slot.signature !== undefined && this.#bySignature.get(slot.signature) === slot) this.#bySignature.delete(slot.signature);
+    slot.signature = signature;
+    if (!this.#bySignature.has(signature)) this.#bySignature.set(signature, slot);
+    slot.fn = fn;
+    slot.version++;
+    const flip = this.#publish(slot);
+    this.#retired.push({ fn: old, flip, positions: undefined });
+    return slot;
+  }
+
+  #publish(slot: Slot): number {
+    this.#injections++;
+    return this.#control(CONTROL.PUBLISH, slot.id, slot.fn, slot.version);
+  }
+
+  #control(kind: number, id: number, fn = 0, version = 0): number {
+    const queue = this.#host.queues[0] as Queue;
+    const sequence = queue.writeInline(this.#controlSlot, 1, [], [kind, id, fn, version], NO_ORDER, FLAG.BARRIER);
+    this.#host.device.ringDoorbell(1);
+    return sequence;
+  }
+
+  /** From here on tasks of the operator fail with GPUOS_OPERATOR_KILLED, also tiles not yet begun. Returns the control task's sequence. */
+  kill(id: number): number {
+    const slot = this.#get(id);
+    if (id === this.#controlSlot) throw new GpuosError('GPUOS_BAD_OPTION', 'The operator that changes the table cannot be killed.');
+    slot.killed = true;
+    return this.#control(CONTROL.KILL, id);
+  }
+
+  revive(id: number): number {
+    const slot = this.#get(id);
+    slot.killed = false;
+    return this.#control(CONTROL.REVIVE, id);
+  }
+
+  /**
+   * Frees replaced functions that no task can call any more: every queue has completed all that was
+   * submitted before the replacement was seen complete.
+   */
+  reclaimVersions(): void {
+    for (let i = this.#retired.length - 1; i >= 0; i--) {
+      const retired = this.#retired[i] as Retired;
+      if (retired.positions === undefined) {
+        if (!(this.#host.queues[0] as Queue).isComplete(retired.flip)) continue;
+        retired.positions = this.#host.queues.map((queue) => queue.tail);
+      }
+      const passed = this.#host.queues.every((queue, index) => {
+        queue.refresh();
+        return queue.mark >= (retired.positions?.[index] as number);
+      });
+      if (!passed) continue;
+      this.#host.device.uninstall(retired.fn);
+      this.#retired.splice(i, 1);
+    }
+  }
+}

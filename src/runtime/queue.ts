@@ -1,0 +1,341 @@
+import { DEPENDENCIES, descriptor, INLINE_POINTERS, INLINE_WORDS } from '../abi/descriptor.ts';
+import { queueRecord } from '../abi/records.ts';
+import { FLAG, NO_QUEUE, STATUS } from '../abi/status.ts';
+import type { Device, QueueAddresses } from '../backends/backend.ts';
+import { GpuosError } from '../errors.ts';
+import { taskError } from './task-error.ts';
+
+const DESCRIPTOR_SHIFT = 5; // 32 words
+const OFFSET = {
+  operator: descriptor.offset.operator >> 2,
+  flags: descriptor.offset.flags >> 2,
+  tiles: descriptor.offset.tiles >> 2,
+  epoch: descriptor.offset.epoch >> 2,
+  after: descriptor.offset.after >> 2,
+  dependencies: descriptor.offset.dependencies >> 2,
+  dependencyQueues: descriptor.offset.dependencyQueues >> 2,
+  trace: descriptor.offset.trace >> 2,
+  params: descriptor.offset.params >> 2,
+  deadline: descriptor.offset.deadline >> 2,
+  tag0: descriptor.offset.tag0 >> 2,
+  pointers: descriptor.offset.pointers >> 2,
+  words: descriptor.offset.words >> 2,
+  tag1: descriptor.offset.tag1 >> 2,
+} as const;
+const NO_DEPENDENCIES = (NO_QUEUE | (NO_QUEUE << 8) | (NO_QUEUE << 16) | (NO_QUEUE << 24)) >>> 0;
+
+/** How many failed tasks a queue remembers for callers who ask late. */
+const REMEMBERED_FAILURES = 65_536;
+/** Empty looks before the host takes a task of one tile from workers that are awake. */
+const PATIENCE = 40;
+/** Longest slice that the host computes before it lets its event loop turn. */
+const SLICE_MS = 1;
+/** Turns of the event loop without progress before the host leaves the rest to a wake-up. */
+const IDLE_TURNS = 50;
+const SLEEP_MS = 5;
+
+/** A true producer: its failure fails the dependent. */
+export interface Dependency {
+  readonly queue: number;
+  readonly sequence: number;
+}
+
+/** Sequences that a task waits for, in the form that the descriptor takes. */
+export interface Order {
+  /** Wait until the queue has completed up to and including this sequence; -1: no such wait. */
+  readonly after: number;
+  readonly dependencies: readonly Dependency[];
+}
+
+export const NO_ORDER: Order = { after: -1, dependencies: [] };
+
+interface Failure {
+  readonly status: number;
+  readonly operator: number;
+  readonly dependencies: readonly Dependency[];
+}
+
+/** What a queue needs from the system around it. */
+export interface QueueHost {
+  readonly device: Device;
+  readonly spinUs: number;
+  /** Set by shutdown: nothing more will run. */
+  readonly closed: boolean;
+  operatorName(slot: number): string;
+  queue(index: number): Queue;
+}
+
+/**
+ * The producer's end of one ring. Sequences here are counted without wrapping; the ring carries them
+ * modulo 2^32. One thread writes.
+ */
+export class Queue {
+  readonly index: number;
+  readonly slots: number;
+  readonly #host: QueueHost;
+  readonly #device: Device;
+  // The records and rings lie in the part of memory that was there from the start, so these views stay valid when memory grows.
+  readonly #u32: Uint32Array;
+  readonly #ring: number;
+  readonly #mask: number;
+  readonly #completions: number;
+  readonly #markWord: number;
+  readonly #failureWord: number;
+  readonly #tailWord: number;
+  #tail: number;
+  #mark: number;
+  #failureCount = 0;
+  readonly #failures = new Map<number, Failure>();
+
+  constructor(host: QueueHost, index: number, firstSequence: number) {
+    const addresses = host.device.queues[index] as QueueAddresses;
+    this.index = index;
+    this.slots = addresses.slots;
+    this.#host = host;
+    this.#device = host.device;
+    this.#u32 = host.device.views().u32;
+    this.#ring = addresses.ring >> 2;
+    this.#mask = addresses.slots - 1;
+    this.#completions = addresses.completions >> 2;
+    this.#markWord = (addresses.record + queueRecord.offset.mark) >> 2;
+    this.#failureWord = (addresses.record + queueRecord.offset.failures) >> 2;
+    this.#tailWord = (addresses.record + queueRecord.offset.tail) >> 2;
+    this.#tail = firstSequence;
+    this.#mark = firstSequence;
+  }
+
+  /** Sequence of the next task. */
+  get tail(): number {
+    return this.#tail;
+  }
+
+  /** The first sequence that is not complete, as of the last look. */
+  get mark(): number {
+    return this.#mark;
+  }
+
+  /** Tasks submitted and not complete. */
+  get depth(): number {
+    this.refresh();
+    return this.#tail - this.#mark;
+  }
+
+  /** The first sequence with a tile that nobody has claimed. */
+  get head(): number {
+    const record = (this.#device.queues[this.index] as QueueAddresses).record;
+    const claimed = Atomics.load(this.#u32, (record + queueRecord.offset.cursor + 4) >> 2);
+    return this.#mark + ((claimed - (this.#mark >>> 0)) | 0);
+  }
+
+  /**
+   * Looks at the mark, and remembers how the tasks that it passed failed, before their slots are used anew.
+   */
+  refresh(): void {
+    const mark = this.#mark + ((Atomics.load(this.#u32, this.#markWord) - (this.#mark >>> 0)) | 0);
+    if (mark === this.#mark) return;
+    const count = Atomics.load(this.#u32, this.#failureWord);
+    if (count !== this.#failureCount) {
+      this.#failureCount = count;
+      for (let sequence = this.#mark; sequence < mark; sequence++) {
+        const status = this.#completedStatus(sequence);
+        if (status !== STATUS.OK) this.#remember(sequence, status);
+      }
+    }
+    this.#mark = mark;
+  }
+
+  #completedStatus(sequence: number): number {
+    return Atomics.load(this.#u32, this.#completions + (((sequence >>> 0) & this.#mask) << 1));
+  }
+
+  #remember(sequence: number, status: number): void {
+    const at = this.#ring + (((sequence >>> 0) & this.#mask) << DESCRIPTOR_SHIFT);
+    const queues = this.#u32[at + OFFSET.dependencyQueues] as number;
+    const dependencies: Dependency[] = [];
+    for (let i = 0; i < DEPENDENCIES; i++) {
+      const queue = (queues >>> (i * 8)) & 0xff;
+      if (queue === NO_QUEUE) continue;
+      const low = this.#u32[at + OFFSET.dependencies + i] as number;
+      const other = this.#host.queue(queue);
+      dependencies.push({ queue, sequence: other.tail + ((low - (other.tail >>> 0)) | 0) });
+    }
+    this.#failures.set(sequence, { status, operator: this.#u32[at + OFFSET.operator] as number, dependencies });
+    if (this.#failures.size > REMEMBERED_FAILURES) {
+      for (const oldest of this.#failures.keys()) {
+        this.#failures.delete(oldest);
+        break;
+      }
+    }
+  }
+
+  /** Makes room for one descriptor; waits while the ring is full. */
+  ringSpace(): void {
+    if (this.#tail - this.#mark < this.slots) return;
+    this.refresh();
+    if (this.#tail - this.#mark >= this.slots) this.waitSync(this.#tail - this.slots);
+    this.refresh();
+  }
+
+  /** Whether a descriptor can be written without waiting. */
+  get hasSpace(): boolean {
+    if (this.#tail - this.#mark < this.slots) return true;
+    this.refresh();
+    return this.#tail - this.#mark < this.slots;
+  }
+
+  /**
+   * Writes a descriptor whose parameter block stands at `params`, and publishes it. Returns its sequence.
+   * The plain stores come first; the two tags, last, make it visible.
+   */
+  writeDescriptor(operator: number, tiles: number, params: number, order: Order, flags = 0): number {
+    this.ringSpace();
+    const u32 = this.#u32;
+    const at = this.#ring + (((this.#tail >>> 0) & this.#mask) << DESCRIPTOR_SHIFT);
+    u32[at + OFFSET.params] = params;
+    return this.#publish(at, operator, tiles, order, flags | FLAG.PARAMS);
+  }
+
+  /** The same with the parameter block in the descriptor: at most four pointers and seven words. */
+  writeInline(operator: number, tiles: number, pointers: readonly number[], words: readonly number[], order: Order, flags = 0): number {
+    if (pointers.length > INLINE_POINTERS || words.length > INLINE_WORDS) {
+      throw new GpuosError('GPUOS_BAD_DESCRIPTOR', `A descriptor holds ${INLINE_POINTERS} pointers and ${INLINE_WORDS} words; ${pointers.length} and ${words.length} were given.`);
+    }
+    this.ringSpace();
+    const u32 = this.#u32;
+    const at = this.#ring + (((this.#tail >>> 0) & this.#mask) << DESCRIPTOR_SHIFT);
+    for (let i = 0; i < pointers.length; i++) u32[at + OFFSET.pointers + 2 * i] = pointers[i] as number;
+    for (let i = 0; i < words.length; i++) u32[at + OFFSET.words + i] = words[i] as number;
+    return this.#publish(at, operator, tiles, order, flags);
+  }
+
+  #publish(at: number, operator: number, tiles: number, order: Order, flags: number): number {
+    const u32 = this.#u32;
+    const sequence = this.#tail;
+    const tag = sequence >>> 0;
+    u32[at + OFFSET.operator] = operator;
+    u32[at + OFFSET.tiles] = tiles;
+    u32[at + OFFSET.epoch] = this.#device.epoch;
+    let bits = flags | (this.index << 16);
+    if (order.after >= this.#mark) {
+      u32[at + OFFSET.after] = order.after >>> 0;
+      bits |= FLAG.AFTER;
+    }
+    u32[at + OFFSET.flags] = bits;
+    let queues = NO_DEPENDENCIES;
+    const { dependencies } = order;
+    for (let i = 0; i < dependencies.length; i++) {
+      const { queue, sequence: producer } = dependencies[i] as Dependency;
+      u32[at + OFFSET.dependencies + i] = producer >>> 0;
+      queues = (queues & ~(0xff << (i * 8))) | (queue << (i * 8));
+    }
+    u32[at + OFFSET.dependencyQueues] = queues;
+    u32[at + OFFSET.trace] = tag;
+    Atomics.store(u32, at + OFFSET.tag0, tag);
+    Atomics.store(u32, at + OFFSET.tag1, tag);
+    this.#tail = sequence + 1;
+    u32[this.#tailWord] = (tag + 1) >>> 0;
+    return sequence;
+  }
+
+  isComplete(sequence: number): boolean {
+    if (sequence < this.#mark) return true;
+    this.refresh();
+    if (sequence < this.#mark) return true;
+    // Beyond the mark: complete, though a task before it is not.
+    const word = this.#completions + (((sequence >>> 0) & this.#mask) << 1);
+    return sequence < this.#tail && Atomics.load(this.#u32, word + 1) === sequence >>> 0;
+  }
+
+  /** The error that a complete task ended with, or undefined. */
+  failure(sequence: number): GpuosError | undefined {
+    if (sequence >= this.#mark) {
+      const status = this.#completedStatus(sequence);
+      if (status === STATUS.OK) return undefined;
+      this.#remember(sequence, status);
+    }
+    const failure = this.#failures.get(sequence);
+    if (failure === undefined) return undefined;
+    let cause: GpuosError | undefined;
+    for (const dependency of failure.dependencies) {
+      const other = this.#host.queue(dependency.queue);
+      if (other.isComplete(dependency.sequence)) cause ??= other.failure(dependency.sequence);
+    }
+    return taskError(failure.status, this.index, sequence, this.#host.operatorName(failure.operator), cause);
+  }
+
+  #checkAlive(sequence: number): void {
+    if (this.#host.closed) throw taskError(STATUS.CANCELLED, this.index, sequence, 'any');
+    const lost = this.#device.lost;
+    if (lost !== undefined) throw new GpuosError('GPUOS_DEVICE_LOST', `Task ${sequence} of queue ${this.index} is lost: ${lost}.`);
+  }
+
+  /**
+   * One slice of helping, at most SLICE_MS. Tasks of one tile are left to the workers unless they are
+   * all asleep or have left a ready one for a while: two threads that race for a chain of small tasks
+   * only pass its data to and fro.
+   */
+  #helpSlice(patience: { left: number }): boolean {
+    const asleep = this.#device.parked() >= this.#device.workers;
+    const { ran, found } = this.#device.help(asleep ? 64 : 4, !asleep && patience.left > 0);
+    if (ran > 0) {
+      patience.left = PATIENCE;
+      return true;
+    }
+    if (found === 'left') patience.left--;
+    else if (found === 'waiting') patience.left = PATIENCE;
+    return false;
+  }
+
+  /** Blocks, helping, until the task is complete. @throws GPUOS_SHUT_DOWN, GPUOS_DEVICE_LOST */
+  waitSync(sequence: number): void {
+    if (this.isComplete(sequence)) return;
+    const patience = { left: PATIENCE };
+    let idleSince = 0;
+    while (!this.isComplete(sequence)) {
+      if (this.#helpSlice(patience)) {
+        idleSince = 0;
+        continue;
+      }
+      if (patience.left < PATIENCE && patience.left > 0) continue;
+      this.#checkAlive(sequence);
+      const now = performance.now();
+      if (idleSince === 0) idleSince = now;
+      // Nothing for the host to do: a worker has the rest. Sleep once that has lasted longer than a wake-up costs.
+      if (now - idleSince > 0.2) {
+        const mark = Atomics.load(this.#u32, this.#markWord);
+        if (!this.isComplete(sequence)) this.#device.sleep(this.index, mark, 1);
+      }
+    }
+  }
+
+  /**
+   * Resolves when the task is complete: first spins (helping) for `spinUs`, then turns the event loop
+   * between slices of helping, then waits to be woken.
+   * @throws (rejects) GPUOS_SHUT_DOWN, GPUOS_DEVICE_LOST
+   */
+  async wait(sequence: number): Promise<void> {
+    const patience = { left: PATIENCE };
+    let until = performance.now() + this.#host.spinUs / 1000;
+    const sliceEnd = performance.now() + SLICE_MS;
+    while (!this.isComplete(sequence)) {
+      const now = performance.now();
+      if (this.#helpSlice(patience)) until = Math.max(until, now + this.#host.spinUs / 1000);
+      if (now > until || now > sliceEnd) break;
+    }
+    let idle = 0;
+    while (!this.isComplete(sequence)) {
+      this.#checkAlive(sequence);
+      if (idle < IDLE_TURNS) {
+        await new Promise<void>((resolve) => setImmediate(resolve));
+      } else {
+        const mark = Atomics.load(this.#u32, this.#markWord);
+        if (!this.isComplete(sequence)) await this.#device.sleepAsync(this.index, mark, SLEEP_MS);
+      }
+      const end = performance.now() + SLICE_MS;
+      let helped = false;
+      while (!this.isComplete(sequence) && performance.now() < end && this.#helpSlice(patience)) helped = true;
+      idle = helped ? 0 : idle + 1;
+      if (!helped) patience.left = Math.max(0, patience.left - 1);
+    }
+  }
+}
