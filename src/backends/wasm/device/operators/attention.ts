@@ -87,7 +87,7 @@ function scaleRow(row: usize, count: i32, factor: f32): void {
  * stride, leading rank r, dims[r], then strides[r] of q, k, v, mask, output. A group of query heads that shares one
  * head of k and v is a leading dimension in which k and v have stride 0.
  * With causal, query i sees the keys up to i + Sk - Sq; what it does not see does not count, even if it is NaN.
- * A row that sees no key, or only scores of -Infinity, is NaN, as 0/0 is.
+ * A row that sees no key, or only scores of -Infinity, is zeros.
  */
 export function attention(params: usize, tile: i32, tiles: i32, scratch: usize): i32 {
   const words = wordsAfter(params, 5);
@@ -136,7 +136,6 @@ export function attention(params: usize, tile: i32, tiles: i32, scratch: usize):
     for (let r = 0; r < rows; r++) {
       store<f32>(maxima + ((<usize>r) << 2), -Infinity);
       store<f32>(sums + ((<usize>r) << 2), 0);
-      if (limit == 0) fillRun(out + <usize>r * outRow, 0, Dv);
     }
     for (let j0 = 0; j0 < limit; j0 += KEYS) {
       const keys = min(KEYS, limit - j0);
@@ -186,7 +185,8 @@ export function attention(params: usize, tile: i32, tiles: i32, scratch: usize):
     }
     for (let r = 0; r < rows; r++) {
       const sum = load<f32>(sums + ((<usize>r) << 2));
-      scaleRow(out + <usize>r * outRow, Dv, sum == 0 ? NaN : 1 / sum);
+      if (sum == 0) fillRun(out + <usize>r * outRow, 0, Dv);
+      else scaleRow(out + <usize>r * outRow, Dv, 1 / sum);
     }
   }
   return OK;

@@ -124,9 +124,9 @@ function multiplyPacked(
 /**
  * Batched matrix product, float32.
  * Pointers: A, B (or its panels), C. Words: units, packed (0 or 1), partition (0: a unit is a row, 1: a panel of 8
- * columns, 2: a whole matrix of the batch), M, N, K, row and column stride of A, of B (ignored where packed), row
- * stride of C, batch rank k, dims[k], strides of A[k], of B[k] (packed: in elements of the packed matrix), of C[k].
- * Units count through the batch: batch * M, batch * ceil(N/8), or batch.
+ * columns), M, N, K, row and column stride of A, of B (ignored where packed), row stride of C, batch rank k, dims[k],
+ * strides of A[k], of B[k] (packed: in elements of the panels), of C[k]. Units count through the batch: batch * M or
+ * batch * ceil(N/8).
  */
 export function matmul(params: usize, tile: i32, tiles: i32, scratch: usize): i32 {
   const words = wordsOf(params);
@@ -144,7 +144,7 @@ export function matmul(params: usize, tile: i32, tiles: i32, scratch: usize): i3
   const rank = wordAt(words, 11);
   const dims = words + 48;
   const step = (<usize>rank) << 2;
-  const perMatrix = partition == 0 ? M : partition == 1 ? (N + 7) / 8 : 1;
+  const perMatrix = partition == 0 ? M : (N + 7) / 8;
   const last = unitBound(units, tile + 1, tiles);
   let unit = unitBound(units, tile, tiles);
   while (unit < last) {
@@ -158,7 +158,7 @@ export function matmul(params: usize, tile: i32, tiles: i32, scratch: usize): i3
     if (partition == 0) {
       m0 = first;
       m1 = first + count;
-    } else if (partition == 1) {
+    } else {
       n0 = first * 8;
       n1 = min(N, (first + count) * 8);
     }
