@@ -21,12 +21,12 @@ import { elementCount, strides as contiguousStrides } from '../../src/ops/shape.
 const OPERATORS = fileURLToPath(new URL('../../src/backends/wasm/device/operators/', import.meta.url));
 
 /** The compiled module, kept between runs under a hash of its sources. */
-async function compileOperators(): Promise<Buffer> {
+async function compileOperators(): Promise<Uint8Array<ArrayBuffer>> {
   const hash = createHash('sha256');
   for (const name of readdirSync(OPERATORS).sort()) if (name.endsWith('.ts')) hash.update(name).update(readFileSync(OPERATORS + name));
   const folder = join(tmpdir(), 'gpuos-kernel-tests');
   const file = join(folder, `${hash.digest('hex').slice(0, 32)}.wasm`);
-  if (existsSync(file)) return readFileSync(file);
+  if (existsSync(file)) return Uint8Array.from(readFileSync(file));
   let module: Uint8Array | undefined;
   let text = '';
   const { error } = await asc.main(
@@ -54,7 +54,12 @@ async function compileOperators(): Promise<Buffer> {
       writeFile: (_, contents) => {
         if (typeof contents !== 'string') module = contents;
       },
-      stderr: { write: (chunk) => Boolean((text += String(chunk))) },
+      stderr: {
+        write: (chunk) => {
+          text += String(chunk);
+          return true;
+        },
+      },
     },
   );
   if (error || !module) throw new Error(text, { cause: error });
@@ -62,7 +67,7 @@ async function compileOperators(): Promise<Buffer> {
   const temporary = `${file}.${process.pid}`;
   writeFileSync(temporary, module);
   renameSync(temporary, file);
-  return Buffer.from(module);
+  return Uint8Array.from(module);
 }
 
 const PAGES = 1024;
