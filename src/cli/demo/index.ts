@@ -1,0 +1,247 @@
+/**
+ * `gpuos demo`, the main job: semantic search over a book. A TensorFlow.js program that was not written for us, the
+ * sentence encoder, runs on the resident runtime; the passages nearest to each query are shown as they are found.
+ */
+import { setImmediate } from 'node:timers/promises';
+import { GpuosError } from '../../errors.ts';
+import { readFlags } from '../../flags.ts';
+import { listenForInterrupt, type Interrupt } from '../interrupt.ts';
+import { Progress, progressStyle } from '../terminal.ts';
+import { packageVersion } from '../version.ts';
+import type { BaselineName } from './baseline.ts';
+import { type Comparison, COMPARED_SENTENCES, compareWith } from './compare.ts';
+import { type BackendName, DIMENSIONS, type Encoder, loadEncoder, MODEL } from './encoder.ts';
+import { cacheFolder, IndexCache, indexKey, PassageIndex } from './index-cache.ts';
+import { bookSource, fileSource, type Source } from './input.ts';
+import { assertPackages, BASELINE_PACKAGES } from './packages.ts';
+import { drawEvenly } from './passages.ts';
+import { type DemoReport, hitLine, reportJson, reportText } from './report.ts';
+import { dot, median, TopHits } from './search.ts';
+
+export interface DemoOptions {
+  /** A text file; without it, Moby Dick. */
+  readonly input?: string | undefined;
+  readonly queries: readonly string[];
+  /** How many passages to show for each query. */
+  readonly top: number;
+  /** How many passages to index, drawn evenly over the text; Infinity for all. */
+  readonly limit: number;
+  readonly compare: boolean;
+  /** Results as one JSON object on the last line of stdout; everything else goes to stderr. */
+  readonly json: boolean;
+  readonly quiet: boolean;
+  readonly cache: boolean;
+  readonly backend: BackendName;
+}
+
+const MAX_QUERY_LENGTH = 2000;
+/** While it indexes, a crash or a power cut loses no more than this. */
+const SAVE_INTERVAL_MS = 5000;
+/** A median of fewer calls says little; passages are embedded again to reach it. */
+const MIN_TIMED = 20;
+
+/** Throws GPUOS_QUERY_EMPTY for a query without a letter or digit, GPUOS_BAD_OPTION for one that is no query. */
+export function checkQueries(queries: readonly string[]): void {
+  for (const query of queries) {
+    if (!/[\p{L}\p{N}]/u.test(query)) throw new GpuosError('GPUOS_QUERY_EMPTY', `the query ${JSON.stringify(query)} has no word.`);
+    if (query.length > MAX_QUERY_LENGTH) {
+      throw new GpuosError('GPUOS_BAD_OPTION', `the query has ${query.length} characters, at most ${MAX_QUERY_LENGTH} are taken.`);
+    }
+  }
+}
+
+/** Runs the demo; the exit code. Throws GpuosError. */
+export async function runDemo(options: DemoOptions): Promise<number> {
+  const { home } = readFlags();
+  checkQueries(options.queries);
+  if (options.compare) assertPackages(Object.keys(BASELINE_PACKAGES), 'GPUOS_BASELINE_UNAVAILABLE');
+  const interrupt = listenForInterrupt();
+  try {
+    const source = options.input === undefined ? bookSource() : await fileSource(options.input);
+    return await new DemoRun(options, source, cacheFolder(home), interrupt).run();
+  } finally {
+    interrupt.release();
+  }
+}
+
+class DemoRun {
+  readonly #options: DemoOptions;
+  readonly #source: Source;
+  readonly #interrupt: Interrupt;
+  readonly #index: PassageIndex;
+  readonly #cache: IndexCache | undefined;
+  readonly #tops: { readonly query: string; readonly vector: Float32Array; readonly top: TopHits }[] = [];
+  #firstHitSeconds: number | undefined;
+  #savedMs = performance.now();
+  #unsaved = 0;
+
+  constructor(options: DemoOptions, source: Source, folder: string, interrupt: Interrupt) {
+    this.#options = options;
+    this.#source = source;
+    this.#interrupt = interrupt;
+    const key = indexKey(source.passages, MODEL, options.backend, packageVersion());
+    this.#index = new PassageIndex(key, DIMENSIONS, source.passages.length);
+    this.#cache = options.cache ? new IndexCache(folder, key) : undefined;
+  }
+
+  async run(): Promise<number> {
+    const options = this.#options;
+    const { passages } = this.#source;
+    const chosen = drawEvenly(passages.length, options.limit);
+    await this.#loadCache();
+    const encoder = await loadEncoder(options.backend);
+    try {
+      this.#say(`${this.#source.title} on ${encoder.device.name}: ${chosen.length} of ${passages.length} passages`);
+      encoder.resetStatistics();
+      const latencies: number[] = [];
+      let embedded = 0;
+      const embed = async (text: string) => {
+        const started = performance.now();
+        const vector = await encoder.embed(text);
+        latencies.push(performance.now() - started);
+        embedded++;
+        return vector;
+      };
+      for (const query of options.queries) {
+        this.#tops.push({ query, vector: await embed(query), top: new TopHits(options.top) });
+      }
+      // What the queries cost includes the compilation of every kernel; a median of passages does not.
+      latencies.length = 0;
+      this.#searchCached();
+      const indexed = await this.#indexMissing(chosen, embed);
+      const indexLatencies = latencies.length;
+      for (const number of drawEvenly(passages.length, Math.max(0, MIN_TIMED - indexLatencies))) {
+        if (this.#interrupt.signal.aborted) break;
+        await embed((passages[number] as { text: string }).text);
+      }
+      const statistics = encoder.statistics();
+      const compare = options.compare && !this.#interrupt.signal.aborted ? await this.#compare(encoder) : {};
+      const report: DemoReport = {
+        options,
+        source: this.#source,
+        device: encoder.device,
+        sentences: this.#index.vectors.size,
+        missing: chosen.filter((number) => !this.#index.vectors.has(number)).length,
+        embedded,
+        statistics,
+        latencyMsP50: compare['tfjs-wasm']?.oursLatencyMsP50 ?? median(latencies),
+        indexSeconds: indexed.seconds,
+        indexedNow: indexed.count,
+        firstHitSeconds: this.#firstHitSeconds,
+        compare,
+        cacheFile: this.#cache?.file,
+        interrupted: this.#interrupt.exitCode !== undefined,
+        tops: this.#tops.map(({ query, top }) => ({ query, hits: top.hits })),
+      };
+      this.#say(`\n${reportText(report, process.stdout.columns ?? 100)}`);
+      if (options.json) process.stdout.write(`${reportJson(report)}\n`);
+    } finally {
+      await this.#save();
+      await encoder.dispose();
+    }
+    return this.#interrupt.exitCode ?? 0;
+  }
+
+  /** For people: stdout, or stderr where stdout is for the JSON object. */
+  #say(text: string): void {
+    if (!this.#options.json) process.stdout.write(`${text}\n`);
+    else if (!this.#options.quiet) process.stderr.write(`${text}\n`);
+  }
+
+  async #loadCache(): Promise<void> {
+    try {
+      await this.#cache?.load(this.#index);
+    } catch (error) {
+      if (!(error instanceof GpuosError)) throw error;
+      process.stderr.write(`warning: ${error.message}\n`);
+    }
+  }
+
+  async #save(): Promise<void> {
+    if (this.#unsaved === 0 || this.#cache === undefined) return;
+    this.#unsaved = 0;
+    this.#savedMs = performance.now();
+    try {
+      await this.#cache.save(this.#index);
+    } catch (error) {
+      // The search is done all the same.
+      if (!(error instanceof GpuosError)) throw error;
+      process.stderr.write(`warning: ${error.message}\n`);
+    }
+  }
+
+  #offer(passage: number, vector: Float32Array, show: (line: string) => void): void {
+    for (const { query, vector: queryVector, top } of this.#tops) {
+      const hit = { passage, score: dot(queryVector, vector) };
+      const place = top.offer(hit);
+      if (place >= 0) show(hitLine(this.#source, hit, place, this.#tops.length > 1 ? query : undefined, process.stdout.columns ?? 100));
+    }
+  }
+
+  #shown(): void {
+    this.#firstHitSeconds ??= performance.now() / 1000;
+  }
+
+  /** Ranks what the cache holds; its best hits are shown at once. */
+  #searchCached(): void {
+    if (this.#index.vectors.size === 0) return;
+    for (const [number, vector] of this.#index.vectors) this.#offer(number, vector, () => {});
+    for (const { query, top } of this.#tops) {
+      for (const [place, hit] of top.hits.entries()) {
+        this.#say(hitLine(this.#source, hit, place, this.#tops.length > 1 ? query : undefined, process.stdout.columns ?? 100));
+        this.#shown();
+      }
+    }
+  }
+
+  /** Embeds the chosen passages that the index lacks, until done or interrupted. */
+  async #indexMissing(
+    chosen: readonly number[],
+    embed: (text: string) => Promise<Float32Array>,
+  ): Promise<{ seconds: number; count: number }> {
+    const missing = chosen.filter((number) => !this.#index.vectors.has(number));
+    const progress = new Progress('indexing', missing.length, progressStyle(this.#options.quiet));
+    const started = performance.now();
+    let count = 0;
+    try {
+      for (const number of missing) {
+        if (this.#interrupt.signal.aborted) break;
+        const vector = await embed((this.#source.passages[number] as { text: string }).text);
+        this.#index.vectors.set(number, vector);
+        count++;
+        this.#unsaved++;
+        this.#offer(number, vector, (line) => {
+          progress.clear();
+          this.#say(line);
+          this.#shown();
+        });
+        progress.update(count);
+        // Signals arrive when the event loop turns, and the encoder alone need not turn it.
+        await setImmediate();
+        if (performance.now() - this.#savedMs > SAVE_INTERVAL_MS) await this.#save();
+      }
+    } finally {
+      progress.clear();
+    }
+    return { seconds: (performance.now() - started) / 1000, count };
+  }
+
+  async #compare(encoder: Encoder): Promise<Partial<Record<BaselineName, Comparison>>> {
+    const result: Partial<Record<BaselineName, Comparison>> = {};
+    for (const name of ['tfjs-wasm', 'tfjs-cpu'] as const) {
+      if (this.#interrupt.signal.aborted) break;
+      const total = Math.min(COMPARED_SENTENCES[name], this.#source.passages.length);
+      const progress = new Progress(`comparing with ${name}`, total, progressStyle(this.#options.quiet));
+      let done = 0;
+      try {
+        result[name] = await compareWith(name, encoder, this.#source.passages, {
+          signal: this.#interrupt.signal,
+          onSentence: () => progress.update(++done),
+        });
+      } finally {
+        progress.clear();
+      }
+    }
+    return result;
+  }
+}
