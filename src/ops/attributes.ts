@@ -1,6 +1,6 @@
 import { GpuosError } from '../errors.ts';
 import type { AttributeDefinition, Attributes, AttributeValue, OperatorDefinition } from './define.ts';
-import { checkShape, formatShape } from './shape.ts';
+import { checkShape, formatValue } from './shape.ts';
 import { nearMatchHint } from '../spelling.ts';
 
 const NONE: Attributes = Object.freeze({});
@@ -45,7 +45,7 @@ function bad(definition: Named, message: string): GpuosError {
 }
 
 function checkValue(definition: Named, name: string, attribute: AttributeDefinition, value: unknown): void {
-  const wrong = (wanted: string) => bad(definition, `attribute ${name} is ${show(value)}, not ${wanted} (${attribute.about}).`);
+  const wrong = (wanted: string) => bad(definition, `attribute ${name} is ${formatValue(value)}, not ${wanted} (${attribute.about}).`);
   switch (attribute.type) {
     case 'boolean':
       if (typeof value !== 'boolean') throw wrong('true or false');
@@ -55,7 +55,7 @@ function checkValue(definition: Named, name: string, attribute: AttributeDefinit
       if (attribute.values && !attribute.values.includes(value)) {
         throw bad(
           definition,
-          `attribute ${name} is ${show(value)}; it may be ${attribute.values.join(', ')}.${nearMatchHint(value, attribute.values)}`,
+          `attribute ${name} is ${formatValue(value)}; it may be ${attribute.values.join(', ')}.${nearMatchHint(value, attribute.values)}`,
         );
       }
       return;
@@ -85,12 +85,7 @@ function checkRange(definition: Named, name: string, attribute: AttributeDefinit
   // Written so that NaN, for which both comparisons are false, is refused.
   if ((min === undefined || item >= min) && (max === undefined || item <= max)) return;
   const range = max === undefined ? `at least ${min}` : min === undefined ? `at most ${max}` : `from ${min} to ${max}`;
-  throw bad(definition, `attribute ${name} is ${show(value)}; it must be ${range} (${attribute.about}).`);
-}
-
-function show(value: unknown): string {
-  if (Array.isArray(value)) return formatShape(value);
-  return typeof value === 'string' ? JSON.stringify(value) : String(value);
+  throw bad(definition, `attribute ${name} is ${formatValue(value)}; it must be ${range} (${attribute.about}).`);
 }
 
 /** Throws GPUOS_SHAPE_MISMATCH when an operator is given fewer or more inputs than it declares. */

@@ -1,5 +1,5 @@
 import { checkAttributes, checkInputCount } from './attributes.ts';
-import { checkElementCount } from './shape.ts';
+import { checkExtent } from './shape.ts';
 
 /** dtypes of tensors. On a device every element, bool included, takes 4 bytes (float16 and bfloat16 arrive with the CUDA device). */
 export type DType = 'float32' | 'int32' | 'bool';
@@ -92,7 +92,7 @@ export function defineOperator(definition: OperatorDefinition): OperatorDefiniti
     infer(inputs, attributes) {
       checkInputCount(definition, inputs.length);
       const outputs = infer(inputs, checkAttributes(definition, attributes));
-      for (const output of outputs) checkElementCount(definition.name, output.shape);
+      for (const output of outputs) checkExtent(definition.name, output.shape);
       return outputs;
     },
   };

@@ -6,9 +6,18 @@ export const MAX_ELEMENTS = 2 ** 31 - 1;
 /** Most dimensions that a tensor may have: a program's five outer dimensions and its columns, and the limit of TensorFlow.js. */
 export const MAX_RANK = 6;
 
+/** A value in the words of a message. Anything may come from JavaScript, also what has no text, so objects are only named. */
+export function formatValue(value: unknown): string {
+  if (Array.isArray(value)) return formatShape(value);
+  if (typeof value === 'string') return JSON.stringify(value.slice(0, 64));
+  if (value === null || (typeof value !== 'object' && typeof value !== 'function' && typeof value !== 'symbol')) return String(value);
+  return `a value of type ${typeof value}`;
+}
+
 /** `[2,3]`; `[]` for a scalar. */
 export function formatShape(shape: readonly unknown[]): string {
-  return `[${shape.map((size) => (typeof size === 'string' ? JSON.stringify(size) : String(size))).join(',')}]`;
+  const shown = shape.slice(0, 16).map((size) => (Array.isArray(size) ? '[..]' : formatValue(size)));
+  return `[${shown.join(',')}${shape.length > 16 ? ',..' : ''}]`;
 }
 
 /** Number of elements; 1 for a scalar, 0 when any dimension is 0. */
@@ -18,9 +27,16 @@ export function elementCount(shape: Shape): number {
   return count;
 }
 
-/** Throws GPUOS_BAD_SHAPE when a tensor of this (otherwise valid) shape would have more than MAX_ELEMENTS elements. */
-export function checkElementCount(what: string, shape: Shape): void {
-  if (elementCount(shape) > MAX_ELEMENTS) {
+/** Throws GPUOS_BAD_SHAPE when a shape of otherwise valid sizes has more than MAX_RANK dimensions or MAX_ELEMENTS elements. */
+export function checkExtent(what: string, shape: Shape): void {
+  if (shape.length > MAX_RANK) {
+    throw new GpuosError(
+      'GPUOS_BAD_SHAPE',
+      `${what}: ${formatShape(shape)} has ${shape.length} dimensions; at most ${MAX_RANK} are possible.`,
+    );
+  }
+  // Written so that NaN, from a size beyond doubles next to one of 0, is refused.
+  if (!(elementCount(shape) <= MAX_ELEMENTS)) {
     throw new GpuosError(
       'GPUOS_BAD_SHAPE',
       `${what}: ${formatShape(shape)} has ${elementCount(shape)} elements; at most ${MAX_ELEMENTS} are possible.`,
@@ -34,9 +50,7 @@ export function checkElementCount(what: string, shape: Shape): void {
  */
 export function checkShape(what: string, shape: unknown, wildcard = false): asserts shape is Shape {
   if (!Array.isArray(shape))
-    throw new GpuosError('GPUOS_BAD_SHAPE', `${what}: a shape must be an array of integers, not ${String(shape)}.`);
-  if (shape.length > MAX_RANK)
-    throw new GpuosError('GPUOS_BAD_SHAPE', `${what}: ${shape.length} dimensions given; at most ${MAX_RANK} are possible.`);
+    throw new GpuosError('GPUOS_BAD_SHAPE', `${what}: a shape must be an array of integers, not ${formatValue(shape)}.`);
   let wildcards = 0;
   for (let i = 0; i < shape.length; i++) {
     const size: unknown = shape[i];
@@ -44,7 +58,7 @@ export function checkShape(what: string, shape: unknown, wildcard = false): asse
     else if (typeof size !== 'number' || !Number.isInteger(size) || size < 0) {
       throw new GpuosError(
         'GPUOS_BAD_SHAPE',
-        `${what}: dimension ${i} of ${formatShape(shape)} is ${String(size)}, not an integer of at least 0.`,
+        `${what}: dimension ${i} of ${formatShape(shape)} is ${formatValue(size)}, not an integer of at least 0.`,
       );
     }
   }
@@ -53,7 +67,7 @@ export function checkShape(what: string, shape: unknown, wildcard = false): asse
       'GPUOS_BAD_SHAPE',
       `${what}: ${formatShape(shape)} has ${wildcards} dimensions of -1; at most one can be worked out.`,
     );
-  checkElementCount(what, wildcards ? shape.filter((size) => size !== -1) : shape);
+  checkExtent(what, wildcards ? shape.filter((size) => size !== -1) : shape);
 }
 
 export function sameShape(a: Shape, b: Shape): boolean {
