@@ -1,0 +1,55 @@
+/**
+ * Keeps our backend selected. The engine of tfjs is one object for all copies of tfjs in the process, so what another
+ * module selects after our import silently wins; we see it by standing in front of the engine's setBackend.
+ */
+import { ERRORS } from '../../errors.ts';
+import { BACKEND, tfjsEngine } from './tfjs.ts';
+
+export type TakeoverMode = 'warn' | 'force';
+
+/**
+ * Selects our backend now, also while another one is still starting: its start is made obsolete, as it would replace
+ * ours when it ends.
+ */
+export function selectBackend(): void {
+  const engine = tfjsEngine();
+  if (engine.pendingBackendInit !== null) {
+    engine.pendingBackendInitId++;
+    engine.pendingBackendInit = null;
+  }
+  // Our factory is synchronous, so the selection is done when this returns.
+  void engine.setBackend(BACKEND);
+}
+
+/**
+ * Watches which backend is selected from now on. `warn` says once that ours was replaced, and what to do; `force`
+ * selects ours instead, and says so once with `inform`.
+ *
+ * @returns a function that ends the watch
+ */
+export function watchBackend(mode: TakeoverMode, warn: (message: string) => void, inform: (message: string) => void): () => void {
+  const engine = tfjsEngine();
+  const original = engine.setBackend;
+  let told = false;
+  const watched = (name: string): Promise<boolean> => {
+    if (name === BACKEND) return original.call(engine, name);
+    const first = !told;
+    told = true;
+    if (mode === 'force') {
+      if (first) inform(`Another module selected the tfjs backend "${name}"; "${BACKEND}" stays selected (GPUOS_TFJS=force).`);
+      return original.call(engine, BACKEND);
+    }
+    if (first) {
+      const code = 'GPUOS_BACKEND_TAKEN_OVER';
+      warn(`Another module selected the tfjs backend "${name}" in place of "${BACKEND}". [${code}] ${ERRORS[code]}`);
+    }
+    return original.call(engine, name);
+  };
+  engine.setBackend = watched;
+  return () => {
+    // Somebody may have wrapped it again since; then ours stays below, and only passes calls on.
+    if (engine.setBackend === watched) engine.setBackend = original;
+    told = true;
+    mode = 'warn';
+  };
+}
