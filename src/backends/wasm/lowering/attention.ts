@@ -83,5 +83,5 @@ export function lowerRotary(inputs: readonly OperandView[], outputs: readonly Op
   const units = d === 0 ? 0 : product(rows);
   const angles = [...cos.strides.slice(-2), ...sin.strides.slice(-2)];
   const words = [units, at(rows, -1), d, Number(attributes['interleaved'] === true), ...angles, at(x.strides, -1)];
-  return call('rotary', inputs, outputs, [...words, ...spaceWords(coalesce(rows, x.strides.slice(0, -1)))], units * (15 + d * 0.4));
+  return call('rotary', inputs, outputs, [...words, ...spaceWords(coalesce(rows, x.strides.slice(0, -1)))], units * (8 + d * 0.2));
 }

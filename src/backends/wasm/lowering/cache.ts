@@ -24,13 +24,13 @@ export function lowerCompress(inputs: readonly OperandView[], outputs: readonly 
   const d = at(x.shape, -1);
   const units = product(rows);
   const space = spaceWords(coalesce(rows, x.strides.slice(0, -1)));
-  return call('cache_compress', inputs, outputs, [units, d, at(x.strides, -1), ...space], units * (10 + d * 3));
+  return call('cache_compress', inputs, outputs, [units, d, at(x.strides, -1), ...space], units * (10 + d * 2));
 }
 
 export function lowerDecompress(inputs: readonly OperandView[], outputs: readonly OperandView[], attributes: Attributes): KernelCall {
   const units = product((inputs[1] as OperandView).shape);
   const d = attributes['size'] as number;
-  return call('cache_decompress', inputs, outputs, [units, d], units * (5 + d * 0.4));
+  return call('cache_decompress', inputs, outputs, [units, d], units * (5 + d * 0.12));
 }
 
 export function lowerEvict(inputs: readonly OperandView[], outputs: readonly OperandView[], attributes: Attributes): KernelCall {

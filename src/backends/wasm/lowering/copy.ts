@@ -6,9 +6,9 @@ import { at, call, coalesce, product, type Space } from './words.ts';
 // Elements of a unit, about: small enough to share out, large enough that a unit's start does not count.
 const BLOCK = 8192;
 // Nanoseconds an element, measured: a run, a transpose in blocks, single elements.
-const RUN_NS = 0.2;
+const RUN_NS = 0.1;
 const TRANSPOSE_NS = 0.5;
-const ELEMENT_NS = 1;
+const ELEMENT_NS = 0.8;
 
 /** Which dimension takes the part of a matrix's rows: one that lies consecutively if the columns do not, else the last but one. */
 function rowDimension({ dims, strides }: Space): number {

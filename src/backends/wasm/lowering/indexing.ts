@@ -123,7 +123,7 @@ export function lowerTopK(inputs: readonly OperandView[], outputs: readonly Oper
   const k = attributes['k'] as number;
   const units = k === 0 ? 0 : product(x.shape.slice(0, -1));
   const length = at(x.shape, -1);
-  const costNs = units * (length + k * 10 * Math.log2(k + 1));
+  const costNs = units * (1.5 * length + k * 10 * Math.log2(k + 1));
   return call('top_k', inputs, outputs, [units, length, k, Number(x.dtype !== 'float32')], costNs);
 }
 
@@ -134,5 +134,5 @@ export function lowerCumsum(inputs: readonly OperandView[], outputs: readonly Op
   const inner = product(x.shape.slice(axis + 1));
   const units = size === 0 ? 0 : product(x.shape.slice(0, axis)) * inner;
   const flags = [attributes['exclusive'] === true, attributes['reverse'] === true, x.dtype !== 'float32'].map(Number);
-  return call('cumsum', inputs, outputs, [units, size, inner, ...flags], units * size * 1.5);
+  return call('cumsum', inputs, outputs, [units, size, inner, ...flags], units * (2 + size));
 }

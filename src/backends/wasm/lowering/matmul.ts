@@ -16,7 +16,7 @@ export interface MatmulOptions {
 // B a nanosecond where one to three rows read it once; packing B or a transposed A costs about as much as a copy.
 const FLOPS_PER_NS = 40;
 const NARROW_BYTES_PER_NS = 25;
-const PACK_NS = 0.4;
+const PACK_NS = 0.2;
 const NARROW_ROWS = 3;
 
 /** Elements of b [K, N] as panels [ceil(N/8)][K][8]. */

@@ -60,8 +60,7 @@ function exponentials(scores: usize, count: i32, maximum: f32): f32 {
     v128.store(scores + at, e);
     sums = f32x4.add(sums, e);
   }
-  let sum: f32 =
-    f32x4.extract_lane(sums, 0) + f32x4.extract_lane(sums, 1) + (f32x4.extract_lane(sums, 2) + f32x4.extract_lane(sums, 3));
+  let sum: f32 = f32x4.extract_lane(sums, 0) + f32x4.extract_lane(sums, 1) + (f32x4.extract_lane(sums, 2) + f32x4.extract_lane(sums, 3));
   for (; at < bytes; at += 4) {
     const e = f32x4.extract_lane(exponential(f32x4.splat(load<f32>(scores + at) - maximum)), 0);
     store<f32>(scores + at, e);
@@ -179,7 +178,21 @@ export function attention(params: usize, tile: i32, tiles: i32, scratch: usize):
           const more = max(0, min(keys, past + r + i - j0)) - shared;
           if (more == 0) continue;
           const part = from + <usize>i * scoreRow + ((<usize>shared) << 2);
-          multiply(part, scoreRow, 4, values + <usize>shared * vRow, vRow, vColumn, to + <usize>i * outRow, outRow, 1, Dv, more, true, scratch);
+          multiply(
+            part,
+            scoreRow,
+            4,
+            values + <usize>shared * vRow,
+            vRow,
+            vColumn,
+            to + <usize>i * outRow,
+            outRow,
+            1,
+            Dv,
+            more,
+            true,
+            scratch,
+          );
         }
       }
     }

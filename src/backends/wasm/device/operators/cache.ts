@@ -129,12 +129,24 @@ export function cache_compress(params: usize, tile: i32, tiles: i32, scratch: us
     for (; i < D; i++) greatest = max(greatest, abs(load<f32>(x + <usize>i * column)));
     const scale: f32 = greatest / 127;
     store<f32>(pointerAt(params, 2) + ((<usize>unit) << 2), scale);
-    for (let w = 0; w < packedWords; w++) {
+    let w = 0;
+    if (column == 4 && scale > 0) {
+      // The conversion gives 0 for NaN and saturates, and so do the narrowings.
+      const divisor = f32x4.splat(scale);
+      const most = f32x4.splat(127);
+      const least = f32x4.splat(-127);
+      for (; 4 * w + 4 <= D; w++) {
+        const quotient = f32x4.nearest(f32x4.div(v128.load(x + ((<usize>w) << 4)), divisor));
+        const integers = i32x4.trunc_sat_f32x4_s(f32x4.min(most, f32x4.max(least, quotient)));
+        const halves = i16x8.narrow_i32x4_s(integers, integers);
+        v128.store32_lane(packed + ((<usize>w) << 2), i8x16.narrow_i16x8_s(halves, halves), 0);
+      }
+    }
+    for (; w < packedWords; w++) {
       let word = 0;
       const count = min(4, D - 4 * w);
       for (let j = 0; j < count && scale > 0; j++) {
         const quotient = nearest(load<f32>(x + <usize>(4 * w + j) * column) / scale);
-        // The conversion gives 0 for NaN and saturates.
         const byte = min(127, max(-127, i32x4.extract_lane(i32x4.trunc_sat_f32x4_s(f32x4.splat(quotient)), 0)));
         word |= (byte & 0xff) << (8 * j);
       }

@@ -68,7 +68,15 @@ function transposeBlock(source: usize, column: usize, target: usize, row: usize)
  * Rows that are consecutive in the source are copied as runs, columns that are (a transpose) in blocks of
  * 16 x 4, so that each cache line of the source is used whole while it is there.
  */
-export function copyMatrix(source: usize, sourceRow: usize, sourceColumn: usize, target: usize, targetRow: usize, rows: i32, columns: i32): void {
+export function copyMatrix(
+  source: usize,
+  sourceRow: usize,
+  sourceColumn: usize,
+  target: usize,
+  targetRow: usize,
+  rows: i32,
+  columns: i32,
+): void {
   if (sourceColumn == 4) {
     if (columns == 8) {
       for (let r = 0; r < rows; r++, source += sourceRow, target += targetRow) {

@@ -8,8 +8,8 @@
 export function exponential(x: v128): v128 {
   const n = f32x4.nearest(f32x4.mul(x, f32x4.splat(1.44269504088896341)));
   let r = f32x4.sub(x, f32x4.mul(n, f32x4.splat(0.693359375)));
-  r = f32x4.add(r, f32x4.mul(n, f32x4.splat(2.12194440e-4)));
-  let p = f32x4.add(f32x4.mul(f32x4.splat(1.9875691500e-4), r), f32x4.splat(1.3981999507e-3));
+  r = f32x4.add(r, f32x4.mul(n, f32x4.splat(2.1219444e-4)));
+  let p = f32x4.add(f32x4.mul(f32x4.splat(1.98756915e-4), r), f32x4.splat(1.3981999507e-3));
   p = f32x4.add(f32x4.mul(p, r), f32x4.splat(8.3334519073e-3));
   p = f32x4.add(f32x4.mul(p, r), f32x4.splat(4.1665795894e-2));
   p = f32x4.add(f32x4.mul(p, r), f32x4.splat(1.6666665459e-1));

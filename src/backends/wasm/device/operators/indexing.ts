@@ -151,4 +151,3 @@ export function sparse_to_dense(params: usize, tile: i32, tiles: i32, scratch: u
   scatterRows(words, indices, pointerAt(params, 1), out, first, last, 0);
   return OK;
 }
-

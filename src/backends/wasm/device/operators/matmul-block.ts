@@ -13,8 +13,8 @@ function madd(sum: v128, b: v128, a: v128): v128 {
 
 /**
  * C[R, 8] = A[R, k] B[k, 8], or += with `accumulate`. `aRow`, `bStep`, `cRow`: bytes from row to row; columns are
- * consecutive in all three. `R` is a constant where this is inlined, so what it rules out is not compiled. `k` is a multiple of 4: a loop for the rest in the same function costs
- * V8 a quarter of its speed, in registers.
+ * consecutive in all three. `R` is a constant where this is inlined, so what it rules out is not compiled. `k` is a
+ * multiple of 4: a loop for the rest in the same function takes registers from this one and a quarter of its speed.
  */
 // @ts-ignore: decorator
 @inline
@@ -25,17 +25,25 @@ function block(R: i32, a0: usize, aRow: usize, b: usize, bStep: usize, c: usize,
   let a4 = a3 + aRow;
   let a5 = a4 + aRow;
   const zero = f32x4.splat(0);
-  let x = zero, y = zero, s = zero;
-  let c00 = zero, c01 = zero;
-  let c10 = zero, c11 = zero;
-  let c20 = zero, c21 = zero;
-  let c30 = zero, c31 = zero;
-  let c40 = zero, c41 = zero;
-  let c50 = zero, c51 = zero;
+  let x = zero,
+    y = zero,
+    s = zero;
+  let c00 = zero,
+    c01 = zero;
+  let c10 = zero,
+    c11 = zero;
+  let c20 = zero,
+    c21 = zero;
+  let c30 = zero,
+    c31 = zero;
+  let c40 = zero,
+    c41 = zero;
+  let c50 = zero,
+    c51 = zero;
   if (accumulate) {
     let at = c;
-      c00 = v128.load(at);
-      c01 = v128.load(at, 16);
+    c00 = v128.load(at);
+    c01 = v128.load(at, 16);
     if (R > 1) {
       at += cRow;
       c10 = v128.load(at);
@@ -67,9 +75,9 @@ function block(R: i32, a0: usize, aRow: usize, b: usize, bStep: usize, c: usize,
     x = v128.load(b);
     y = v128.load(b, 16);
     b += bStep;
-      s = v128.load_splat<f32>(a0);
-      c00 = madd(c00, x, s);
-      c01 = madd(c01, y, s);
+    s = v128.load_splat<f32>(a0);
+    c00 = madd(c00, x, s);
+    c01 = madd(c01, y, s);
     if (R > 1) {
       s = v128.load_splat<f32>(a1);
       c10 = madd(c10, x, s);
@@ -98,9 +106,9 @@ function block(R: i32, a0: usize, aRow: usize, b: usize, bStep: usize, c: usize,
     x = v128.load(b);
     y = v128.load(b, 16);
     b += bStep;
-      s = v128.load_splat<f32>(a0, 4);
-      c00 = madd(c00, x, s);
-      c01 = madd(c01, y, s);
+    s = v128.load_splat<f32>(a0, 4);
+    c00 = madd(c00, x, s);
+    c01 = madd(c01, y, s);
     if (R > 1) {
       s = v128.load_splat<f32>(a1, 4);
       c10 = madd(c10, x, s);
@@ -129,9 +137,9 @@ function block(R: i32, a0: usize, aRow: usize, b: usize, bStep: usize, c: usize,
     x = v128.load(b);
     y = v128.load(b, 16);
     b += bStep;
-      s = v128.load_splat<f32>(a0, 8);
-      c00 = madd(c00, x, s);
-      c01 = madd(c01, y, s);
+    s = v128.load_splat<f32>(a0, 8);
+    c00 = madd(c00, x, s);
+    c01 = madd(c01, y, s);
     if (R > 1) {
       s = v128.load_splat<f32>(a1, 8);
       c10 = madd(c10, x, s);
@@ -160,9 +168,9 @@ function block(R: i32, a0: usize, aRow: usize, b: usize, bStep: usize, c: usize,
     x = v128.load(b);
     y = v128.load(b, 16);
     b += bStep;
-      s = v128.load_splat<f32>(a0, 12);
-      c00 = madd(c00, x, s);
-      c01 = madd(c01, y, s);
+    s = v128.load_splat<f32>(a0, 12);
+    c00 = madd(c00, x, s);
+    c01 = madd(c01, y, s);
     if (R > 1) {
       s = v128.load_splat<f32>(a1, 12);
       c10 = madd(c10, x, s);
@@ -195,8 +203,8 @@ function block(R: i32, a0: usize, aRow: usize, b: usize, bStep: usize, c: usize,
     if (R > 4) a4 += 16;
     if (R > 5) a5 += 16;
   }
-    v128.store(c, c00);
-    v128.store(c, c01, 16);
+  v128.store(c, c00);
+  v128.store(c, c01, 16);
   if (R > 1) {
     c += cRow;
     v128.store(c, c10);
@@ -291,7 +299,19 @@ function blockOf(rows: i32, a: usize, aRow: usize, b: usize, bStep: usize, c: us
  * C[m, 8] (+)= A[m, k] B[k, 8] for any m, in blocks of equal height as nearly as may be (13 rows: 5, 4, 4).
  * Only the first `columns` columns of C are touched; where that is fewer than 8 they pass through `spare`, 192 bytes.
  */
-export function multiplyPanel(a: usize, aRow: usize, b: usize, bStep: usize, c: usize, cRow: usize, m: i32, columns: i32, k: i32, accumulate: bool, spare: usize): void {
+export function multiplyPanel(
+  a: usize,
+  aRow: usize,
+  b: usize,
+  bStep: usize,
+  c: usize,
+  cRow: usize,
+  m: i32,
+  columns: i32,
+  k: i32,
+  accumulate: bool,
+  spare: usize,
+): void {
   const blocks = (m + 5) / 6;
   let r = 0;
   for (let i = 0; i < blocks; i++) {
@@ -301,11 +321,13 @@ export function multiplyPanel(a: usize, aRow: usize, b: usize, bStep: usize, c: 
       blockOf(rows, a, aRow, b, bStep, c, cRow, k, accumulate);
     } else {
       for (let j = 0; j < rows && accumulate; j++) {
-        for (let x = 0; x < columns; x++) store<f32>(spare + ((<usize>(j * 8 + x)) << 2), load<f32>(c + <usize>j * cRow + ((<usize>x) << 2)));
+        for (let x = 0; x < columns; x++)
+          store<f32>(spare + ((<usize>(j * 8 + x)) << 2), load<f32>(c + <usize>j * cRow + ((<usize>x) << 2)));
       }
       blockOf(rows, a, aRow, b, bStep, spare, 32, k, accumulate);
       for (let j = 0; j < rows; j++) {
-        for (let x = 0; x < columns; x++) store<f32>(c + <usize>j * cRow + ((<usize>x) << 2), load<f32>(spare + ((<usize>(j * 8 + x)) << 2)));
+        for (let x = 0; x < columns; x++)
+          store<f32>(c + <usize>j * cRow + ((<usize>x) << 2), load<f32>(spare + ((<usize>(j * 8 + x)) << 2)));
       }
     }
     a += <usize>rows * aRow;

@@ -85,7 +85,18 @@ function sweepTwo(a: usize, aRow: usize, aColumn: usize, b: usize, bRow: usize, 
 }
 
 /** C[m, n] += A[m, k] B[k, n], m of 1 to 3, columns of B and C consecutive, any strides of A. Strides in bytes. */
-export function sweepRows(a: usize, aRow: usize, aColumn: usize, b: usize, bRow: usize, c: usize, cRow: usize, m: i32, n: i32, k: i32): void {
+export function sweepRows(
+  a: usize,
+  aRow: usize,
+  aColumn: usize,
+  b: usize,
+  bRow: usize,
+  c: usize,
+  cRow: usize,
+  m: i32,
+  n: i32,
+  k: i32,
+): void {
   const whole = n & ~3;
   for (let j = 0; j < whole; j += SWEEP) {
     const width = min(SWEEP, whole - j);
@@ -172,7 +183,18 @@ function dotOne(a: usize, b: usize, k: i32): f32 {
  * C[m, n] (+)= A[m, k] B[k, n] with B consecutive along k, as dot products; A consecutive along k too. Four columns
  * at a time pass all rows while they are in the first-level cache, so B comes from memory once. Strides in bytes.
  */
-export function dotColumns(a: usize, aRow: usize, b: usize, bColumn: usize, c: usize, cRow: usize, m: i32, n: i32, k: i32, accumulate: bool): void {
+export function dotColumns(
+  a: usize,
+  aRow: usize,
+  b: usize,
+  bColumn: usize,
+  c: usize,
+  cRow: usize,
+  m: i32,
+  n: i32,
+  k: i32,
+  accumulate: bool,
+): void {
   let j = 0;
   for (; j + 4 <= n; j += 4, b += 4 * bColumn, c += 16) {
     for (let i = 0; i < m; i++) dotFour(a + <usize>i * aRow, b, bColumn, c + <usize>i * cRow, k, accumulate);

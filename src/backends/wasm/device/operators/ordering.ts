@@ -80,6 +80,18 @@ export function top_k(params: usize, tile: i32, tiles: i32, scratch: usize): i32
   return OK;
 }
 
+/** One lane of consecutive floats: its sum stays in a register. */
+function sumLane(x: usize, out: usize, size: i32, exclusive: bool, reverse: bool): void {
+  const step: usize = reverse ? -4 : 4;
+  let at: usize = reverse ? (<usize>(size - 1)) << 2 : 0;
+  let sum: f64 = 0;
+  for (let i = 0; i < size; i++, at += step) {
+    const before = sum;
+    sum += <f64>load<f32>(x + at);
+    store<f32>(out + at, <f32>(exclusive ? before : sum));
+  }
+}
+
 // Lanes whose running sums are kept in scratch at a time, as doubles.
 const LANES: i32 = 16384;
 
@@ -101,6 +113,11 @@ export function cumsum(params: usize, tile: i32, tiles: i32, scratch: usize): i3
     const first = unit - outer * inner;
     const lanes = min(LANES, min(inner - first, last - unit));
     const base = (<usize>outer * <usize>size * <usize>inner + <usize>first) << 2;
+    if (inner == 1 && !integers) {
+      sumLane(pointerAt(params, 0) + base, pointerAt(params, 1) + base, size, exclusive, reverse);
+      unit++;
+      continue;
+    }
     memory.fill(scratch, 0, (<usize>lanes) << 3);
     for (let i = 0; i < size; i++) {
       const row = base + ((<usize>(reverse ? size - 1 - i : i) * <usize>inner) << 2);
