@@ -16,7 +16,7 @@ const OPTIONAL: readonly (readonly [use: string, names: readonly string[]])[] = 
 export async function runInfo(options: { json: boolean }): Promise<number> {
   // Checked first: a misspelt flag is the likeliest reason for asking.
   const { home } = readFlags();
-  const devices = await inspectDevices();
+  const devices = inspectDevices();
   const packages = OPTIONAL.map(([use, names]) => {
     const missing = names.filter((name) => resolvePackage(name) === undefined);
     return { use, missing, ...(missing.length > 0 ? { install: installCommand(missing) } : {}) };
@@ -35,8 +35,8 @@ export async function runInfo(options: { json: boolean }): Promise<number> {
   }
   const lines = [`gpuos ${packageVersion()}`, '', 'devices'];
   for (const device of devices) {
-    lines.push(`  ${device.kind.padEnd(10)} ${device.available ? device.name : 'not available'}`);
-    for (const [name, value] of Object.entries(device.found)) lines.push(`  ${''.padEnd(10)}   ${name}: ${value}`);
+    lines.push(`  ${device.kind.padEnd(10)} ${device.name}${device.usable ? '' : ' (not usable)'}`);
+    for (const [name, value] of Object.entries(device.details)) lines.push(`  ${''.padEnd(10)}   ${name}: ${value}`);
     for (const { what, remedy } of device.missing) lines.push(`  ${''.padEnd(10)}   missing ${what}: ${remedy}`);
   }
   lines.push('', 'packages');
