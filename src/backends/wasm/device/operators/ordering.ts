@@ -82,13 +82,13 @@ export function top_k(params: usize, tile: i32, tiles: i32, scratch: usize): i32
 
 /** One lane of consecutive floats: its sum stays in a register. */
 function sumLane(x: usize, out: usize, size: i32, exclusive: bool, reverse: bool): void {
-  const step: usize = reverse ? -4 : 4;
-  let at: usize = reverse ? (<usize>(size - 1)) << 2 : 0;
+  const step = reverse ? -4 : 4;
+  let at = reverse ? (size - 1) << 2 : 0;
   let sum: f64 = 0;
   for (let i = 0; i < size; i++, at += step) {
     const before = sum;
-    sum += <f64>load<f32>(x + at);
-    store<f32>(out + at, <f32>(exclusive ? before : sum));
+    sum += <f64>load<f32>(x + <usize>at);
+    store<f32>(out + <usize>at, <f32>(exclusive ? before : sum));
   }
 }
 

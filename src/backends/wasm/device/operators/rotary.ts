@@ -21,8 +21,8 @@ export function rotary(params: usize, tile: i32, tiles: i32, scratch: usize): i3
   const dims = words + 40;
   const half = D / 2;
   // From one element of a pair to the other, and from pair to pair, in the input and in the output.
-  const apart = interleaved ? xColumn : <usize>half * xColumn;
-  const next = interleaved ? 2 * xColumn : xColumn;
+  const apart: usize = interleaved ? xColumn : <usize>half * xColumn;
+  const next: usize = interleaved ? 2 * xColumn : xColumn;
   const outApart: usize = interleaved ? 4 : (<usize>half) << 2;
   const outNext: usize = interleaved ? 8 : 4;
   const vectors = !interleaved && xColumn == 4 && cosColumn == 4 && sinColumn == 4 ? half & ~3 : 0;
