@@ -1,0 +1,221 @@
+import type { Program, ProgramNode } from '../../../ops/program.ts';
+import type { FunctionBuilder } from '../encoder/function-builder.ts';
+import { OP, SIMD, V128 } from '../encoder/opcodes.ts';
+import { type Analysis, operandType } from './analysis.ts';
+import { mapEmitter } from './maps.ts';
+import { LOAD_PART, LOAD_STRIDED_PART, STORE_PART } from './partial-vectors.ts';
+import { type Accumulators, accumulate, isArg } from './reductions.ts';
+
+/** Where the code of a row finds its operands: locals of the function, and how an address is made. */
+export interface RowFrame {
+  readonly f: FunctionBuilder;
+  readonly program: Program;
+  readonly analysis: Analysis;
+  /** Byte offset of the current column from the row's start. */
+  readonly column: number;
+  /** Byte offset of the row's end. */
+  readonly end: number;
+  /** In the remainder: how many elements are left (may be over 4). */
+  readonly left: number;
+  /** In the remainder of a row with reductions: the mask of the lanes that hold elements. */
+  readonly mask: number;
+  readonly address: number;
+  readonly strides: readonly number[];
+  /** Locals of uniform nodes, or -1. */
+  readonly uniforms: Int32Array;
+  pushInputPointer(input: number): void;
+  pushOutputPointer(output: number): void;
+  /** Pushes the address of a stashed node's current column in scratch. */
+  pushStashAddress(slot: number): void;
+}
+
+/** One pass: what it needs and what it feeds. */
+export interface Pass {
+  /** 0, 1: evaluate, 2: read from scratch. */
+  readonly needed: Uint8Array;
+  readonly accumulators: ReadonlyMap<number, Accumulators>;
+  /** Nodes to keep in scratch. */
+  readonly stash: readonly number[];
+  readonly stashSlots: readonly number[];
+  readonly last: boolean;
+}
+
+/**
+ * Emits the evaluation of `vectors` consecutive vectors at the current column, node by node: the vectors
+ * of one node follow each other, so that a long chain of dependent operations still has several
+ * independent instructions at a time. With `partial`, one vector of which only the first `left` elements
+ * exist. Inputs are loaded where they are first used; outputs are stored at the end, since they may be in
+ * the place of an input.
+ */
+export function emitColumns(frame: RowFrame, pass: Pass, vectors: number, partial: boolean): void {
+  const { f, program } = frame;
+  const { nodes } = program;
+  const count = nodes.length;
+  const uses = countUses(frame, pass);
+  const values = new Int32Array(count * vectors).fill(-1);
+
+  const value = (node: number, u: number): number => {
+    const uniform = frame.uniforms[node] as number;
+    return uniform >= 0 ? uniform : (values[node * vectors + u] as number);
+  };
+  const ensure = (node: number): void => {
+    if ((frame.uniforms[node] as number) >= 0 || (values[node * vectors] as number) >= 0) return;
+    const isStashed = pass.needed[node] === 2;
+    const source = nodes[node] as ProgramNode;
+    if (!isStashed && source.kind !== 'input') return;
+    for (let u = 0; u < vectors; u++) values[node * vectors + u] = f.vector();
+    if (isStashed) {
+      frame.pushStashAddress(pass.stashSlots[frame.analysis.stashed.indexOf(node)] as number);
+      f.set(frame.address);
+      for (let u = 0; u < vectors; u++) f.get(frame.address).simdMemory(SIMD.load, 16 * u).set(value(node, u));
+    } else {
+      const toMask = source.dtype === 'bool';
+      loadInput(frame, (source as { input: number }).input, vectors, partial, (u) => {
+        if (toMask) f.splatBits(0).simd(SIMD.i32x4Ne);
+        f.set(value(node, u));
+      });
+    }
+  };
+  const consume = (node: number): void => {
+    if ((frame.uniforms[node] as number) >= 0) return;
+    uses[node] = (uses[node] as number) - 1;
+    if (uses[node] === 0) for (let u = 0; u < vectors; u++) f.release(value(node, u));
+  };
+
+  let columnNumbers = -1;
+  const ensureColumnNumbers = (): void => {
+    if (columnNumbers >= 0) return;
+    columnNumbers = f.vector();
+    f.get(frame.column).i32(2).op(OP.i32ShrU).simd(SIMD.i32x4Splat).laneNumbers().simd(SIMD.i32x4Add).set(columnNumbers);
+  };
+
+  for (let i = 0; i < count; i++) {
+    const node = nodes[i] as ProgramNode;
+    if (node.kind === 'map' && pass.needed[i] === 1) {
+      for (const arg of node.args) ensure(arg);
+      const emitter = mapEmitter(node.op, operandType(nodes, node), node.dtype);
+      const [a = -1, b = -1, c = -1] = node.args;
+      for (let u = 0; u < vectors; u++) {
+        const result = f.vector();
+        emitter.emit(f, a < 0 ? -1 : value(a, u), b < 0 ? -1 : value(b, u), c < 0 ? -1 : value(c, u));
+        f.set(result);
+        values[i * vectors + u] = result;
+      }
+      for (const arg of node.args) consume(arg);
+      if (pass.stash.includes(i)) {
+        frame.pushStashAddress(pass.stashSlots[frame.analysis.stashed.indexOf(i)] as number);
+        f.set(frame.address);
+        for (let u = 0; u < vectors; u++) f.get(frame.address).get(value(i, u)).simdMemory(SIMD.store, 16 * u);
+        consume(i);
+      }
+    } else if (node.kind === 'reduce') {
+      const accumulators = pass.accumulators.get(i);
+      if (accumulators === undefined) continue;
+      ensure(node.arg);
+      if (isArg(node.op)) ensureColumnNumbers();
+      for (let u = 0; u < vectors; u++) {
+        let columns = columnNumbers;
+        if (isArg(node.op) && u > 0) {
+          columns = f.vector();
+          f.get(columnNumbers).splatBits(4 * u).simd(SIMD.i32x4Add).set(columns);
+        }
+        accumulate(f, accumulators, u, value(node.arg, u), columns, partial ? frame.mask : -1);
+        if (columns !== columnNumbers) f.release(columns);
+      }
+      consume(node.arg);
+    }
+  }
+  if (columnNumbers >= 0) f.release(columnNumbers);
+  if (pass.last) {
+    for (const output of program.outputs) if (output.space === 'full') ensure(output.node);
+    program.outputs.forEach((output, index) => {
+      if (output.space !== 'full') return;
+      storeOutput(frame, index, vectors, partial, (u) => {
+        f.get(value(output.node, u));
+        if (output.dtype === 'bool') f.splatBits(1).simd(SIMD.and);
+      });
+      consume(output.node);
+    });
+  }
+}
+
+/** How often each node's vectors are read in the pass; they are released after the last time. */
+function countUses(frame: RowFrame, pass: Pass): Int32Array {
+  const { nodes, outputs } = frame.program;
+  const uses = new Int32Array(nodes.length);
+  const use = (node: number) => {
+    uses[node] = (uses[node] as number) + 1;
+  };
+  for (let i = 0; i < nodes.length; i++) {
+    const node = nodes[i] as ProgramNode;
+    if (node.kind === 'map' && pass.needed[i] === 1) node.args.forEach(use);
+    else if (node.kind === 'reduce' && pass.accumulators.has(i)) use(node.arg);
+  }
+  pass.stash.forEach(use);
+  if (pass.last) for (const output of outputs) if (output.space === 'full') use(output.node);
+  return uses;
+}
+
+function loadInput(frame: RowFrame, input: number, vectors: number, partial: boolean, take: (u: number) => void): void {
+  const { f, address, column } = frame;
+  if (frame.program.inputs[input]?.columnStride === 'strided') {
+    const stride = frame.strides[input] as number;
+    // The column offset is in bytes, as the stride is in elements of 4 bytes: their product is the distance in bytes.
+    frame.pushInputPointer(input);
+    f.get(column).get(stride).op(OP.i32Mul).op(OP.i32Add).set(address);
+    if (partial) {
+      f.get(address).get(stride).i32(2).op(OP.i32Shl).get(frame.left).call(LOAD_STRIDED_PART);
+      take(0);
+      return;
+    }
+    const step = frame.strides[frame.program.inputs.length + input] as number;
+    for (let u = 0; u < vectors; u++) {
+      const gathered = f.vector();
+      for (let lane = 0; lane < 4; lane++) {
+        if (u > 0 || lane > 0) f.get(address).get(step).op(OP.i32Add).set(address);
+        f.get(address);
+        if (lane === 0) f.simdMemory(SIMD.load32Zero, 0);
+        else f.get(gathered).laneMemory(SIMD.load32Lane, 0, lane);
+        f.set(gathered);
+      }
+      f.get(gathered);
+      f.release(gathered);
+      take(u);
+    }
+    return;
+  }
+  frame.pushInputPointer(input);
+  f.get(column).op(OP.i32Add).set(address);
+  if (partial) {
+    f.get(frame.left).i32(4).op(OP.i32LtS).if(V128);
+    f.get(address).get(frame.left).call(LOAD_PART).op(OP.else);
+    f.get(address).simdMemory(SIMD.load, 0).op(OP.end);
+    take(0);
+    return;
+  }
+  for (let u = 0; u < vectors; u++) {
+    f.get(address).simdMemory(SIMD.load, 16 * u);
+    take(u);
+  }
+}
+
+function storeOutput(frame: RowFrame, output: number, vectors: number, partial: boolean, push: (u: number) => void): void {
+  const { f, address } = frame;
+  frame.pushOutputPointer(output);
+  f.get(frame.column).op(OP.i32Add).set(address);
+  if (partial) {
+    f.get(frame.left).i32(4).op(OP.i32LtS).if();
+    f.get(address);
+    push(0);
+    f.get(frame.left).call(STORE_PART).op(OP.else);
+    f.get(address);
+    push(0);
+    f.simdMemory(SIMD.store, 0).op(OP.end);
+    return;
+  }
+  for (let u = 0; u < vectors; u++) {
+    f.get(address);
+    push(u);
+    f.simdMemory(SIMD.store, 16 * u);
+  }
+}
