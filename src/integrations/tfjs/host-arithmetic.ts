@@ -24,8 +24,8 @@ export const BINARY: Readonly<Record<string, Binary>> = {
     const rest = (a % b) | 0;
     return rest !== 0 && rest < 0 !== b < 0 ? rest + b : rest;
   },
-  maximum: (a, b) => (a > b ? a : b),
-  minimum: (a, b) => (a < b ? a : b),
+  maximum: (a, b) => Math.max(a, b),
+  minimum: (a, b) => Math.min(a, b),
   'squared-difference': (a, b) => Math.imul((a - b) | 0, (a - b) | 0),
   equal: (a, b) => (a === b ? 1 : 0),
   'not-equal': (a, b) => (a === b ? 0 : 1),
@@ -43,7 +43,7 @@ export const UNARY: Readonly<Record<string, (x: number) => number>> = {
   abs: (x) => (x < 0 ? (0 - x) | 0 : x),
   sign: (x) => (x > 0 ? 1 : x < 0 ? -1 : 0),
   square: (x) => Math.imul(x, x),
-  relu: (x) => (x > 0 ? x : 0),
+  relu: (x) => Math.max(x, 0),
   'logical-not': (x) => x ^ 1,
 };
 

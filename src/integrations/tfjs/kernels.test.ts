@@ -589,7 +589,9 @@ function einsumByDefinition(equation: string, tensors: readonly tf.Tensor[]): { 
   const [left, output] = equation.split('->') as [string, string];
   const terms = left.split(',');
   const size: Record<string, number> = {};
-  terms.forEach((term, i) => [...term].forEach((letter, axis) => (size[letter] = (tensors[i] as tf.Tensor).shape[axis] as number)));
+  for (const [i, term] of terms.entries()) {
+    for (const [axis, letter] of [...term].entries()) size[letter] = (tensors[i] as tf.Tensor).shape[axis] as number;
+  }
   const letters = Object.keys(size);
   const shape = [...output].map((letter) => size[letter] as number);
   const values = new Array<number>(shape.reduce((a, b) => a * b, 1)).fill(0);

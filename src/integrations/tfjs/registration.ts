@@ -1,3 +1,4 @@
+import { GpuosError } from '../../errors.ts';
 import { type GpuosBackend as Backend, DECLINED, GpuosBackend } from './backend.ts';
 import { runFallback } from './fallback.ts';
 import { CPU_KERNELS } from './kernel-names.ts';
@@ -48,8 +49,18 @@ export interface Registration {
   remove(): void;
 }
 
-/** Registers backend and kernels with tfjs and selects the backend, synchronously. */
+/**
+ * Registers backend and kernels with tfjs and selects the backend, synchronously.
+ *
+ * @throws GpuosError GPUOS_ALREADY_INITIALIZED if another copy of this package has, and whatever `open` throws
+ */
 export function register({ open, mode, warn, inform }: RegistrationOptions): Registration {
+  if (tf.findBackendFactory(BACKEND) !== null) {
+    throw new GpuosError(
+      'GPUOS_ALREADY_INITIALIZED',
+      `Another copy of gpuos has registered the tfjs backend "${BACKEND}" in this process.`,
+    );
+  }
   let made: Backend | undefined = new GpuosBackend(open());
   let current = made;
   const registered: string[] = [];

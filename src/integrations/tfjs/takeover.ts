@@ -29,6 +29,7 @@ export function selectBackend(): void {
  */
 export function watchBackend(mode: TakeoverMode, warn: (message: string) => void, inform: (message: string) => void): () => void {
   const engine = tfjsEngine();
+  const own = Object.hasOwn(engine, 'setBackend');
   const original = engine.setBackend;
   let told = false;
   const watched = (name: string): Promise<boolean> => {
@@ -48,7 +49,10 @@ export function watchBackend(mode: TakeoverMode, warn: (message: string) => void
   engine.setBackend = watched;
   return () => {
     // Somebody may have wrapped it again since; then ours stays below, and only passes calls on.
-    if (engine.setBackend === watched) engine.setBackend = original;
+    if (engine.setBackend === watched) {
+      if (own) engine.setBackend = original;
+      else delete (engine as Partial<typeof engine>).setBackend;
+    }
     told = true;
     mode = 'warn';
   };

@@ -18,7 +18,9 @@ export function requirePackage(name: string, purpose: string): unknown {
   try {
     return require(name);
   } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== 'MODULE_NOT_FOUND') throw error;
+    const { code, message } = error as NodeJS.ErrnoException;
+    // A package that is there but lacks one of its own is another matter.
+    if (code !== 'MODULE_NOT_FOUND' || !message.includes(`'${name}'`)) throw error;
     throw new GpuosError('GPUOS_PACKAGE_MISSING', `The package ${name} is not installed; ${purpose}.`, { cause: error });
   }
 }
