@@ -41,6 +41,14 @@ export interface KernelCall {
   readonly costNs: number;
 }
 
+/** What the planner knows beyond the operator itself. */
+export interface LoweringOptions {
+  /** matmul: input 1 is a packing (see Device.packing); its view says only the matrix's shape. */
+  readonly packed?: boolean;
+  /** matmul: what tiles split, rows of the result or panels of its columns; else chosen by the sizes. */
+  readonly partition?: 'rows' | 'columns';
+}
+
 /** Typed views of device memory. They are replaced when memory grows: take them anew from the device for each use. */
 export interface MemoryViews {
   readonly u32: Uint32Array;
@@ -109,7 +117,6 @@ export interface Device {
 
   /** Slots of the operator table that hold built-in functions, by name. */
   readonly kernels: ReadonlyMap<string, number>;
-  /** Function index of a built-in, for the table at start. */
   compile(program: Program): Artifact;
   /** A cache key of the program: equal programs have equal signatures. */
   signature(program: Program): string;
@@ -120,7 +127,13 @@ export interface Device {
   /** The newest table epoch. */
   readonly epoch: number;
 
-  lower(operator: string, inputs: readonly OperandView[], outputs: readonly OperandView[], attributes: Attributes): KernelCall;
+  lower(
+    operator: string,
+    inputs: readonly OperandView[],
+    outputs: readonly OperandView[],
+    attributes: Attributes,
+    options?: LoweringOptions,
+  ): KernelCall;
   acceptsStrides(operator: string, input: number): boolean;
   lowerCopy(view: OperandView, output: OperandView): KernelCall;
   /** Weights [K, N] in the order that matmul reads fastest, or undefined where the device has no such order. */

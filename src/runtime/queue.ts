@@ -292,12 +292,12 @@ export class Queue {
     const patience = { left: PATIENCE };
     let idleSince = 0;
     while (!this.isComplete(sequence)) {
+      this.#checkAlive(sequence);
       if (this.#helpSlice(patience)) {
         idleSince = 0;
         continue;
       }
       if (patience.left < PATIENCE && patience.left > 0) continue;
-      this.#checkAlive(sequence);
       const now = performance.now();
       if (idleSince === 0) idleSince = now;
       // Nothing for the host to do: a worker has the rest. Sleep once that has lasted longer than a wake-up costs.
@@ -318,6 +318,7 @@ export class Queue {
     let until = performance.now() + this.#host.spinUs / 1000;
     const sliceEnd = performance.now() + SLICE_MS;
     while (!this.isComplete(sequence)) {
+      this.#checkAlive(sequence);
       const now = performance.now();
       if (this.#helpSlice(patience)) until = Math.max(until, now + this.#host.spinUs / 1000);
       if (now > until || now > sliceEnd) break;
@@ -331,6 +332,7 @@ export class Queue {
         const mark = Atomics.load(this.#u32, this.#markWord);
         if (!this.isComplete(sequence)) await this.#device.sleepAsync(this.index, mark, SLEEP_MS);
       }
+      this.#checkAlive(sequence);
       const end = performance.now() + SLICE_MS;
       let helped = false;
       while (!this.isComplete(sequence) && performance.now() < end && this.#helpSlice(patience)) helped = true;

@@ -5,7 +5,7 @@ import { CONTROL_ADDRESS, OPERATOR_SLOTS, STATUS } from '../../abi/status.ts';
 import { GpuosError } from '../../errors.ts';
 import type { Attributes } from '../../ops/define.ts';
 import type { Program } from '../../ops/program.ts';
-import type { Artifact, Device, HelpResult, KernelCall, MemoryViews, OperandView, QueueAddresses, WorkerStatus } from '../backend.ts';
+import type { Artifact, Device, HelpResult, KernelCall, LoweringOptions, MemoryViews, OperandView, QueueAddresses, WorkerStatus } from '../backend.ts';
 import { compileProgram, programSignature } from './codegen/index.ts';
 import { CodeStore, type Installer } from './code-store.ts';
 import { builtFile, type Executor, instantiate, loadModule } from './instance.ts';
@@ -214,8 +214,14 @@ export class WasmDevice implements Device {
     return this.#code.epoch;
   }
 
-  lower(operator: string, inputs: readonly OperandView[], outputs: readonly OperandView[], attributes: Attributes): KernelCall {
-    return lower(operator, inputs, outputs, attributes);
+  lower(
+    operator: string,
+    inputs: readonly OperandView[],
+    outputs: readonly OperandView[],
+    attributes: Attributes,
+    options: LoweringOptions = {},
+  ): KernelCall {
+    return lower(operator, inputs, outputs, attributes, options);
   }
 
   acceptsStrides(operator: string, input: number): boolean {

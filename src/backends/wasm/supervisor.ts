@@ -66,7 +66,9 @@ function supervise(port: NonNullable<typeof parentPort>, start: SupervisorStart)
         if (threads.size === 0) finish();
         return;
       }
-      Atomics.store(words, at(worker, workerRecord.offset.state), WORKER_STATE.DEAD);
+      const record = at(worker, workerRecord.offset.state);
+      // It may have died asleep; then it is still counted among those that the doorbell is for.
+      if (Atomics.exchange(words, record, WORKER_STATE.DEAD) === WORKER_STATE.PARKED) Atomics.sub(words, (CONTROL_ADDRESS + control.offset.parked) >> 2, 1);
       const status = endings.get(worker) ?? STATUS.WORKER_LOST;
       endings.delete(worker);
       const tiles = executor.recover(worker, status);
@@ -80,6 +82,7 @@ function supervise(port: NonNullable<typeof parentPort>, start: SupervisorStart)
         lose(`${losses.length} workers died within ${LOSS_WINDOW_MS / 1000} s${failure instanceof Error ? `; the last with: ${failure.message}` : ''}`);
         return;
       }
+      Atomics.store(words, record, WORKER_STATE.STARTING);
       launch(worker);
     });
     Atomics.store(supervision, SUPERVISION.RUNNING, threads.size);

@@ -89,7 +89,7 @@ import {
 @external('env', 'install')
 declare function install(epoch: u32): u32;
 
-/** In the build for tests (FAULT_POINTS): may end this thread, to show that any step can be the last. */
+/** In the build for tests (FAULT_POINTS is 1, else 0): may end this thread, to show that any step can be the last. */
 // @ts-ignore: decorator
 @external('env', 'fault')
 declare function fault(point: u32, worker: u32): void;
@@ -263,13 +263,13 @@ function finishTile(worker: u32, q: u32, sequence: u32, tile: u32, tiles: u32, s
   const address = tileWordAddress(q, sequence, tile);
   const claimed = pack(sequence, TILE_CLAIMED | (worker << 8));
   if (atomic.cmpxchg<u64>(address, claimed, pack(sequence, TILE_DONE | (worker << 8) | (status << 24))) != claimed) return;
-  if (isDefined(FAULT_POINTS)) fault(AFTER_DONE, worker);
+  if (FAULT_POINTS) fault(AFTER_DONE, worker);
   const record = workerAddress(worker);
   count(record, WORKER_RECORD_TILES);
   if (status != STATUS_OK) count(record, WORKER_RECORD_FAILED);
   if (publishCompletion(q, sequence, tiles)) {
     count(record, WORKER_RECORD_TASKS);
-    if (isDefined(FAULT_POINTS)) fault(AFTER_COMPLETION, worker);
+    if (FAULT_POINTS) fault(AFTER_COMPLETION, worker);
     advanceMark(q);
   }
 }
@@ -296,7 +296,7 @@ function runTile(worker: u32, q: u32, queue: u32, d: u32, sequence: u32, tile: u
       status = call_indirect<u32>(fn, params, tile, tiles, scratch);
     }
   }
-  if (isDefined(FAULT_POINTS)) fault(AFTER_RUN, worker);
+  if (FAULT_POINTS) fault(AFTER_RUN, worker);
   atomic.store<u32>(record + WORKER_RECORD_BUSY, 0);
   finishTile(worker, q, sequence, tile, tiles, status);
   store<u32>(record + WORKER_RECORD_BEATS, load<u32>(record + WORKER_RECORD_BEATS) + 1);
@@ -309,7 +309,14 @@ function claimTile(worker: u32, q: u32, queue: u32, shared: bool): i32 {
     const sequence = sequenceOf(cursor);
     const tile = <u32>cursor;
     const d = descriptorAddress(q, sequence);
-    if (!tagsMatch(d, sequence)) return NOTHING;
+    if (!tagsMatch(d, sequence)) {
+      // A worker that died with the cursor still at its task leaves it behind the mark, and by now the
+      // slot may be a later task's. All before the mark is complete, so the cursor may go there.
+      const mark = atomic.load<u32>(q + QUEUE_RECORD_MARK);
+      if (!isBefore(sequence, mark)) return NOTHING;
+      atomic.cmpxchg<u64>(q + QUEUE_RECORD_CURSOR, cursor, pack(mark, 0));
+      continue;
+    }
 
     const operator = atomic.load<u32>(d + DESCRIPTOR_OPERATOR);
     const flags = <u32>atomic.load<u16>(d + DESCRIPTOR_FLAGS);
@@ -347,9 +354,9 @@ function claimTile(worker: u32, q: u32, queue: u32, shared: bool): i32 {
     }
 
     if (atomic.cmpxchg<u64>(address, word, pack(sequence, TILE_CLAIMED | (worker << 8))) != word) continue;
-    if (isDefined(FAULT_POINTS)) fault(AFTER_CLAIM, worker);
+    if (FAULT_POINTS) fault(AFTER_CLAIM, worker);
     if ((flags & FLAG_BARRIER) == 0) advanceCursor(q, sequence, tile, tiles);
-    if (isDefined(FAULT_POINTS)) fault(AFTER_CURSOR, worker);
+    if (FAULT_POINTS) fault(AFTER_CURSOR, worker);
     runTile(worker, q, queue, d, sequence, tile, tiles, operator, fn, gate);
     if ((flags & FLAG_BARRIER) != 0) advanceCursor(q, sequence, tile, tiles);
     return RAN;
@@ -407,6 +414,7 @@ export function run(worker: u32): i32 {
     idle = 0;
     park(worker, found == WAITING ? WAITING_PARK_NS : PARK_NS);
   }
+  return QUIT; // not reached
 }
 
 /**

@@ -1,0 +1,261 @@
+import { afterEach, describe, expect, it } from 'vitest';
+import { STATUS } from '../abi/status.ts';
+import { GpuosError } from '../errors.ts';
+import { NO_ORDER } from './queue.ts';
+import { current, init, requireSystem, type System, type SystemOptions } from './system.ts';
+
+const open: System[] = [];
+function start(options: SystemOptions = {}): System {
+  const system = init({ workers: 1, ring: 64, memoryMib: 64, ...options });
+  open.push(system);
+  return system;
+}
+afterEach(async () => {
+  for (const system of open.splice(0)) await system.shutdown();
+});
+
+const code = (run: () => unknown): string | undefined => {
+  try {
+    run();
+  } catch (error) {
+    return error instanceof GpuosError ? error.code : `not a GpuosError: ${String(error)}`;
+  }
+  return undefined;
+};
+const rejection = async (promise: Promise<unknown>): Promise<string | undefined> =>
+  promise.then(
+    () => undefined,
+    (error) => (error instanceof GpuosError ? error.code : `not a GpuosError: ${String(error)}`),
+  );
+
+/** fill writes `value` (as bits) into n elements: a task whose effect can be seen. */
+function fill(system: System, address: number, n: number, value: number, more: object = {}) {
+  return system.submit({ operator: 'fill', pointers: [address], words: [Math.max(1, Math.ceil(n / 1024)), n, new Int32Array(new Float32Array([value]).buffer)[0] as number], ...more });
+}
+
+describe('life of a system', () => {
+  it('runs tasks in a worker without the host', async () => {
+    const system = start();
+    const buffer = system.buffer(1000);
+    const task = fill(system, buffer.address, 1000, 2.5);
+    // The host only looks; the worker has to do it.
+    const until = Date.now() + 10_000;
+    while (!system.queue(0).isComplete(task.sequence) && Date.now() < until) await new Promise((resolve) => setTimeout(resolve, 1));
+    expect(system.workers()[1]?.tiles).toBeGreaterThan(0);
+    expect([...new Set(buffer.read())]).toEqual([2.5]);
+  });
+
+  it('runs tasks on the host when there are no workers', () => {
+    const system = start({ workers: 0 });
+    const buffer = system.buffer(10);
+    fill(system, buffer.address, 10, 1).doneSync();
+    expect([...buffer.read()]).toEqual(new Array(10).fill(1));
+    expect(system.workerAlive()).toBe(true);
+  });
+
+  it('refuses a second init, and use after shutdown', async () => {
+    const system = start();
+    expect(code(() => init())).toBe('GPUOS_ALREADY_INITIALIZED');
+    await system.shutdown();
+    expect(code(() => system.submit({ operator: 'nop', words: [1] }))).toBe('GPUOS_SHUT_DOWN');
+    expect(code(() => system.buffer(1))).toBe('GPUOS_SHUT_DOWN');
+    expect(code(() => requireSystem())).toBe('GPUOS_NOT_INITIALIZED');
+    expect(current()).toBeUndefined();
+    expect(system.workerAlive()).toBe(false);
+    await system.shutdown(); // twice is harmless
+  });
+
+  it('starts again after shutdown', async () => {
+    await start().shutdown();
+    const system = start();
+    await system.submit({ operator: 'nop', words: [1] }).done();
+    expect(system.peekQueue().processed).toBe(1);
+  });
+
+  it('cancels what is pending at shutdown, and drains when asked', async () => {
+    const blocked = start({ workers: 0 });
+    const task = blocked.submit({ operator: 'nop', words: [1] });
+    const second = blocked.submit({ operator: 'nop', words: [1] });
+    await blocked.shutdown();
+    expect(await rejection(task.done())).toBe('GPUOS_SHUT_DOWN');
+    expect(code(() => second.doneSync())).toBe('GPUOS_SHUT_DOWN');
+    const drained = start({ workers: 0 });
+    const kept = drained.submit({ operator: 'nop', words: [1] });
+    await drained.shutdown({ drain: true });
+    await kept.done();
+  });
+
+  it('rejects a promise that is pending when shutdown comes', async () => {
+    const system = start({ workers: 1 });
+    // A dependency that cannot be met until after shutdown: the task waits on a barrier that the worker has not begun.
+    system.setYieldEvery(1);
+    const tasks = Array.from({ length: 200 }, () => system.submit({ operator: 'nop', words: [1] }));
+    const outcomes = Promise.all(tasks.map((task) => rejection(task.done())));
+    await system.shutdown();
+    for (const outcome of await outcomes) expect([undefined, 'GPUOS_SHUT_DOWN']).toContain(outcome);
+  });
+});
+
+describe('submit', () => {
+  it('refuses what cannot be right before it reaches the device', () => {
+    const system = start({ workers: 0 });
+    const buffer = system.buffer(4);
+    const submit = (request: object) => code(() => system.submit({ operator: 'nop', words: [1], ...request }));
+    expect(submit({ tiles: 0 })).toBe('GPUOS_BAD_DESCRIPTOR');
+    expect(submit({ tiles: 65 })).toBe('GPUOS_BAD_DESCRIPTOR');
+    expect(submit({ tiles: Number.NaN })).toBe('GPUOS_BAD_DESCRIPTOR');
+    expect(submit({ words: [1, 2, 3, 4, 5, 6, 7, 8] })).toBe('GPUOS_BAD_DESCRIPTOR');
+    expect(submit({ words: [0.5] })).toBe('GPUOS_BAD_DESCRIPTOR');
+    expect(submit({ pointers: [buffer.address + 2] })).toBe('GPUOS_BAD_DESCRIPTOR');
+    expect(submit({ pointers: [0] })).toBe('GPUOS_BAD_DESCRIPTOR');
+    expect(submit({ operator: 5000 })).toBe('GPUOS_OPERATOR_OUT_OF_RANGE');
+    expect(submit({ operator: -1 })).toBe('GPUOS_OPERATOR_OUT_OF_RANGE');
+    expect(submit({ operator: 4000 })).toBe('GPUOS_OPERATOR_EMPTY');
+    expect(submit({ operator: 'nonsense' })).toBe('GPUOS_UNKNOWN_OPERATOR');
+    expect(submit({ queue: 1 })).toBe('GPUOS_BAD_OPTION');
+    expect(submit({ dependencies: [{ queue: 0, sequence: 99 }] })).toBe('GPUOS_BAD_DEPENDENCY');
+    expect(system.peekQueue().tail).toBe(0);
+  });
+
+  it('waits or refuses when the ring is full, and loses nothing', async () => {
+    const system = start({ workers: 0, ring: 8 });
+    for (let i = 0; i < 8; i++) system.submit({ operator: 'nop', words: [1], wait: false });
+    expect(code(() => system.submit({ operator: 'nop', words: [1], wait: false }))).toBe('GPUOS_QUEUE_FULL');
+    const last = system.submit({ operator: 'nop', words: [1] });
+    await last.done();
+    expect(system.peekQueue()).toMatchObject({ processed: 9, depth: 0, tail: 9, head: 9 });
+  });
+
+  it('fails a task whose operator id is past the table or whose slot is empty, and goes on', async () => {
+    const system = start();
+    const queue = system.queue(0);
+    const past = system.task(queue, queue.writeInline(70_000, 1, [], [1], NO_ORDER), 70_000);
+    const empty = system.task(queue, queue.writeInline(4000, 3, [], [1], NO_ORDER), 4000);
+    system.device.ringDoorbell(1);
+    expect(await rejection(past.done())).toBe('GPUOS_OPERATOR_OUT_OF_RANGE');
+    expect(await rejection(empty.done())).toBe('GPUOS_OPERATOR_EMPTY');
+    await system.submit({ operator: 'nop', words: [1] }).done();
+  });
+
+  it('fails the dependents of a failed task, with the cause, and nothing else', async () => {
+    const system = start();
+    const queue = system.queue(0);
+    const failing = system.task(queue, queue.writeInline(4000, 1, [], [1], NO_ORDER), 4000);
+    const dependent = system.task(queue, queue.writeInline(system.operators.builtIn('nop'), 1, [], [1], { after: -1, dependencies: [failing] }), 0);
+    const second = system.task(queue, queue.writeInline(system.operators.builtIn('nop'), 1, [], [1], { after: -1, dependencies: [dependent] }), 0);
+    const other = system.submit({ operator: 'nop', words: [1] });
+    await other.done();
+    const error = (await second.done().catch((caught) => caught)) as GpuosError;
+    expect(error.code).toBe('GPUOS_DEPENDENCY_FAILED');
+    expect((error.cause as GpuosError).code).toBe('GPUOS_DEPENDENCY_FAILED');
+    expect(((error.cause as GpuosError).cause as GpuosError).code).toBe('GPUOS_OPERATOR_EMPTY');
+    // Known to have failed: refused at once.
+    expect(code(() => system.submit({ operator: 'nop', words: [1], dependencies: [failing] }))).toBe('GPUOS_DEPENDENCY_FAILED');
+  });
+
+  it('survives a task that traps', async () => {
+    const system = start();
+    const task = system.task(system.queue(0), system.queue(0).writeInline(system.operators.builtIn('fill'), 1, [0xffff_fff0], [1, 64, 0], NO_ORDER), 0);
+    expect(await rejection(task.done())).toBe('GPUOS_TASK_TRAPPED');
+    await system.submit({ operator: 'nop', words: [1] }).done();
+    expect(system.device.losses).toBe(0);
+  });
+
+  it('honours dependencies across queues and within one', async () => {
+    const system = start({ queues: 3, ring: 16 });
+    const buffer = system.buffer(64 * 1024);
+    let before = fill(system, buffer.address, 64 * 1024, 0, { queue: 0, tiles: 4 });
+    for (let i = 1; i <= 300; i++) {
+      before = fill(system, buffer.address, 64 * 1024, i, { queue: i % 3, tiles: 1 + (i % 4), dependencies: [before] });
+    }
+    await before.done();
+    expect([...new Set(buffer.read())]).toEqual([300]);
+  });
+});
+
+describe('sequences', () => {
+  it.each([0, 2 ** 32 - 1000, 2 ** 32 - 1])('wrap without loss from %i on', async (firstSequence) => {
+    const system = start({ firstSequence, ring: 16 });
+    const buffer = system.buffer(3000);
+    for (let i = 0; i < 3000; i++) fill(system, buffer.address + 4 * i, 1, i + 1);
+    await system.submit({ operator: 'nop', words: [1] }).done();
+    const values = buffer.read();
+    expect(values.every((value, i) => value === i + 1)).toBe(true);
+    expect(system.peekQueue().processed).toBe(3001);
+  });
+});
+
+describe('kill and revive', () => {
+  it('take effect in order, by id and by name', async () => {
+    const system = start();
+    const before = system.submit({ operator: 'nop', words: [1] });
+    const killed = system.kill('nop');
+    const during = system.submit({ operator: 'nop', words: [1] });
+    const revived = system.revive('nop');
+    const after = system.submit({ operator: 'nop', words: [1] });
+    await Promise.all([killed, revived]);
+    expect(await rejection(before.done())).toBeUndefined();
+    expect(await rejection(during.done())).toBe('GPUOS_OPERATOR_KILLED');
+    expect(await rejection(after.done())).toBeUndefined();
+    expect(code(() => system.operators.kill(system.operators.builtIn('controlTable')))).toBe('GPUOS_BAD_OPTION');
+  });
+});
+
+describe('yield', () => {
+  it('lets workers leave their loop and come back', async () => {
+    const system = start();
+    system.setYieldEvery(2);
+    const tasks = Array.from({ length: 60 }, () => system.submit({ operator: 'nop', words: [1] }));
+    await Promise.all(tasks.map((task) => task.done()));
+    expect(code(() => system.setYieldEvery(-1))).toBe('GPUOS_BAD_OPTION');
+    expect(system.workerAlive()).toBe(true);
+  });
+});
+
+describe('a worker that dies', () => {
+  // Every point that a tile passes: after the claim, the cursor, the function, the tile's end, the completion.
+  it.each([1, 2, 3, 4, 5])('at fault point %i loses its own tile at most', async (point) => {
+    const fault = new SharedArrayBuffer(8);
+    const system = start({ fault, ring: 32 });
+    await system.submit({ operator: 'nop', words: [1] }).done();
+    const plan = new Int32Array(fault);
+    const tasks = [];
+    let fired = 0;
+    for (let round = 0; round < 3; round++) {
+      Atomics.store(plan, 1, 5);
+      Atomics.store(plan, 0, point);
+      for (let i = 0; i < 400; i++) tasks.push(system.submit({ operator: 'nop', words: [4], tiles: 1 + (i % 4) }));
+      // The host must not do it all: only the worker passes the fault point.
+      const until = Date.now() + 8000;
+      while (Atomics.load(plan, 0) !== 0 && Date.now() < until) {
+        tasks.push(system.submit({ operator: 'nop', words: [1] }));
+        await new Promise((resolve) => setTimeout(resolve, 1));
+      }
+      if (Atomics.load(plan, 0) === 0) fired++;
+      while (system.device.losses < fired && Date.now() < until) await new Promise((resolve) => setTimeout(resolve, 1));
+    }
+    const outcomes = await Promise.all(tasks.map((task) => rejection(task.done())));
+    expect(fired).toBe(3);
+    expect(system.device.losses).toBe(3);
+    const lost = outcomes.filter((outcome) => outcome === 'GPUOS_WORKER_LOST').length;
+    expect(outcomes.every((outcome) => outcome === undefined || outcome === 'GPUOS_WORKER_LOST')).toBe(true);
+    // Before the tile's end the tile is lost; after it, nothing is.
+    expect(lost).toBe(point <= 3 ? 3 : 0);
+    expect(system.workerAlive()).toBe(true);
+  });
+
+  it('is noticed by a waiter that blocks the event loop', () => {
+    const fault = new SharedArrayBuffer(8);
+    const system = start({ fault, taskBudgetMs: 60_000 });
+    const plan = new Int32Array(fault);
+    Atomics.store(plan, 1, 1);
+    Atomics.store(plan, 0, 1);
+    const task = system.submit({ operator: 'nop', words: [1] });
+    // Block without helping until the worker has died with the tile in hand.
+    const until = Date.now() + 8000;
+    while (Atomics.load(plan, 0) !== 0 && Date.now() < until) Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1);
+    expect(code(() => task.doneSync())).toBe('GPUOS_WORKER_LOST');
+    expect(STATUS.WORKER_LOST).toBe(7);
+    system.submit({ operator: 'nop', words: [1] }).doneSync();
+  });
+});

@@ -1,0 +1,494 @@
+import { GpuosError } from '../errors.ts';
+import { checkAttributes, checkInputCount } from '../ops/attributes.ts';
+import { type Attributes, type DType, type ExpressionBuilder, type OperatorDefinition, type Shape, defineOperator } from '../ops/define.ts';
+import { type HostData, hostData } from '../ops/host-tensor.ts';
+import { operatorByName, operatorId } from '../ops/index.ts';
+import { MAPS } from '../ops/map.ts';
+import type { Activation } from '../ops/matrix.ts';
+import type { MapName } from '../ops/program.ts';
+import { checkShape } from '../ops/shape.ts';
+import type { System } from '../runtime/system.ts';
+import { PlanCache } from './plan-cache.ts';
+import { PlanRunner } from './plan-runner.ts';
+import { Interner, type ShapeInfo, shapeInfo } from './shape-info.ts';
+import { Storage } from './storage.ts';
+import { Recording } from './recording.ts';
+import { NO_ATTRIBUTES, NO_INPUTS, Tensor } from './tensor.ts';
+import { composeView, isContiguous } from './view.ts';
+
+/** Recorded operations after which the queue's window is full, and what is recorded is submitted. */
+const WINDOW = 1024;
+
+/** A view's elements brought into memory of their own; what data() of a strided tensor records. */
+const CONTIGUOUS: OperatorDefinition = defineOperator({
+  name: 'cast',
+  family: 'map',
+  kind: 'map',
+  about: 'the same values in contiguous memory',
+  inputs: ['x'],
+  infer: (inputs) => inputs,
+});
+
+interface OperatorRecord {
+  readonly id: number;
+  readonly definition: OperatorDefinition;
+  /** For maps: result type rule, so that the common case needs no call of infer. */
+  readonly rule: (typeof MAPS)[MapName] | undefined;
+}
+
+export interface EngineCounters {
+  /** Operations recorded: calls of the library's operators. */
+  operations: number;
+  /** Tasks submitted for them. */
+  tasks: number;
+  /** Times that recorded work was submitted. */
+  flushes: number;
+  /** Plans made because no plan of the same form was known. */
+  plans: number;
+}
+
+/**
+ * Records operations on tensors, and submits them when a value is needed (data(), sync(), a full
+ * window, or at once with fusion off).
+ */
+export class Engine {
+  readonly system: System;
+  readonly counters: EngineCounters = { operations: 0, tasks: 0, flushes: 0, plans: 0 };
+  readonly #records = new Map<string, OperatorRecord>();
+  readonly #attributeIds = new Interner();
+  readonly #attributeCache = new WeakMap<Attributes, Map<OperatorDefinition, { checked: Attributes; id: number }>>();
+  readonly #plans: PlanCache;
+  readonly #runner: PlanRunner;
+  readonly #recording = new Recording();
+  #pending: Tensor[] = [];
+  readonly #scopes: Tensor[][] = [];
+  // The last resort for tensors that nobody disposed of.
+  readonly #garbage = new FinalizationRegistry<Storage>((storage) => storage.release());
+
+  constructor(system: System) {
+    this.system = system;
+    this.#plans = new PlanCache(system);
+    this.#runner = new PlanRunner(system, this.counters);
+  }
+
+  // --- making tensors
+
+  /**
+   * A tensor of these values, which are copied.
+   * @throws GPUOS_BAD_SHAPE, GPUOS_SHAPE_MISMATCH, GPUOS_OUT_OF_MEMORY
+   */
+  fromHost(values: ArrayLike<number | boolean>, shape: Shape, dtype: DType = 'float32'): Tensor {
+    this.system.checkOpen();
+    checkShape('tensor', shape);
+    const info = shapeInfo(shape);
+    if (values.length !== info.size) {
+      throw new GpuosError('GPUOS_SHAPE_MISMATCH', `tensor: [${shape.join()}] has ${info.size} elements, but ${values.length} values are given.`);
+    }
+    const tensor = new Tensor(this, info, dtype, undefined, NO_INPUTS, NO_ATTRIBUTES);
+    if (info.size === 1) tensor.value = Number(values[0]);
+    else this.#upload(tensor, values);
+    return this.#scoped(tensor);
+  }
+
+  #upload(tensor: Tensor, values: ArrayLike<number | boolean>): void {
+    const queue = this.system.queue(0);
+    queue.refresh();
+    const storage = new Storage(this.system.heap, this.system.heap.allocate(tensor.size * 4, queue.mark, true));
+    const { f32, i32 } = this.system.device.views();
+    const at = storage.block.address >> 2;
+    if (tensor.dtype === 'float32') f32.set(values as ArrayLike<number>, at);
+    else if (tensor.dtype === 'int32') i32.set(values as ArrayLike<number>, at);
+    else for (let i = 0; i < values.length; i++) i32[at + i] = values[i] ? 1 : Number.isNaN(values[i]) ? 1 : 0;
+    this.#settle(tensor, storage);
+  }
+
+  /** A single host value gets memory, for an operator that reads memory. */
+  #ensureStorage(tensor: Tensor): void {
+    if (tensor.storage === undefined && tensor.value !== undefined) this.#upload(tensor, [tensor.value]);
+  }
+
+  #settle(tensor: Tensor, storage: Storage): void {
+    tensor.storage = storage;
+    this.#garbage.register(tensor, storage, tensor);
+  }
+
+  /** A tensor of one shape [] and one value. */
+  scalar(value: number, dtype: DType = 'float32'): Tensor {
+    return this.fromHost([value], [], dtype);
+  }
+
+  #scoped(tensor: Tensor): Tensor {
+    const scopes = this.#scopes;
+    if (scopes.length > 0) (scopes[scopes.length - 1] as Tensor[]).push(tensor);
+    return tensor;
+  }
+
+  /** Runs `body` and disposes of every tensor made in it but those that it returns. */
+  tidy<T>(body: () => T): T {
+    this.#scopes.push([]);
+    let result: T | undefined;
+    let done = false;
+    try {
+      result = body();
+      done = true;
+      if (result instanceof Promise) throw new GpuosError('GPUOS_BAD_OPTION', 'tidy() takes a function that is not asynchronous.');
+      return result;
+    } finally {
+      const made = this.#scopes.pop() as Tensor[];
+      const kept = new Set<unknown>();
+      if (done) collectTensors(result, kept);
+      for (const tensor of made) {
+        if (kept.has(tensor)) this.#scoped(tensor);
+        else if (tensor.handle) this.dispose(tensor);
+      }
+    }
+  }
+
+  // --- recording
+
+  #record(name: string): OperatorRecord {
+    let record = this.#records.get(name);
+    if (record === undefined) {
+      const definition = operatorByName(name);
+      record = { id: operatorId(name), definition, rule: definition.kind === 'map' ? MAPS[name as MapName] : undefined };
+      this.#records.set(name, record);
+    }
+    return record;
+  }
+
+  #check(tensor: Tensor): void {
+    if (!tensor.handle) throw new GpuosError('GPUOS_TENSOR_DISPOSED', `A tensor of shape [${tensor.shape.join()}] was used after it was disposed of.`);
+    if (tensor.engine !== this) throw new GpuosError('GPUOS_SHUT_DOWN', 'The tensor belongs to another system.');
+  }
+
+  /** An element-wise operation of one input, the quick way. */
+  unary(name: string, x: Tensor): Tensor {
+    const record = this.#record(name);
+    const rule = record.rule;
+    if (rule === undefined || rule.inputs.length !== 1 || name === 'cast') return this.apply(name, [x])[0] as Tensor;
+    this.#check(x);
+    if (!rule.operands.includes(x.dtype)) record.definition.infer([x], NO_ATTRIBUTES);
+    this.counters.operations++;
+    return this.#scoped(this.#push(record.definition, x.info, rule.result === 'bool' ? 'bool' : x.dtype, [x], NO_ATTRIBUTES, 0));
+  }
+
+  /** An element-wise operation of two inputs, the quick way; a number is taken as a scalar of the other's dtype. */
+  binary(name: string, a: Tensor, other: Tensor | number): Tensor {
+    this.#check(a);
+    const b = typeof other === 'number' ? this.#hidden(other, a.dtype) : other;
+    const record = this.#record(name);
+    const rule = record.rule;
+    if (rule === undefined || rule.inputs.length !== 2 || a.dtype !== b.dtype || !rule.operands.includes(a.dtype) || (a.info !== b.info && b.size !== 1)) {
+      return this.apply(name, [a, b])[0] as Tensor;
+    }
+    if (typeof other !== 'number') this.#check(b);
+    if (a.info !== b.info && b.info.dims.length > a.info.dims.length) return this.apply(name, [a, b])[0] as Tensor;
+    this.counters.operations++;
+    return this.#scoped(this.#push(record.definition, a.info, rule.result === 'bool' ? 'bool' : a.dtype, [a, b], NO_ATTRIBUTES, 0));
+  }
+
+  /** A scalar that only this operation knows. */
+  #hidden(value: number, dtype: DType): Tensor {
+    const tensor = new Tensor(this, shapeInfo([]), dtype, undefined, NO_INPUTS, NO_ATTRIBUTES);
+    tensor.value = value;
+    return tensor;
+  }
+
+  /**
+   * Records an operator of the library. Nothing runs yet; shapes and attributes are checked now.
+   * @returns its outputs
+   * @throws GPUOS_UNKNOWN_OPERATOR, GPUOS_SHAPE_MISMATCH, GPUOS_DTYPE_MISMATCH, GPUOS_BAD_AXIS, GPUOS_BAD_ATTRIBUTE, GPUOS_TENSOR_DISPOSED
+   */
+  apply(name: string, inputs: readonly Tensor[], attributes: Attributes = NO_ATTRIBUTES): Tensor[] {
+    this.system.checkOpen();
+    const { definition } = this.#record(name);
+    for (const input of inputs) this.#check(input);
+    this.counters.operations++;
+    const outputs = this.#apply(definition, inputs, attributes);
+    for (const output of outputs) this.#scoped(output);
+    return outputs;
+  }
+
+  #checked(definition: OperatorDefinition, attributes: Attributes): { checked: Attributes; id: number } {
+    if (attributes === NO_ATTRIBUTES && definition.attributes === undefined) return { checked: NO_ATTRIBUTES, id: 0 };
+    const known = Object.isFrozen(attributes) ? this.#attributeCache.get(attributes)?.get(definition) : undefined;
+    if (known !== undefined) return known;
+    const checked = checkAttributes(definition, attributes);
+    const entry = { checked, id: 1 + this.#attributeIds.id(JSON.stringify(checked, encodeNumber)) };
+    if (Object.isFrozen(attributes)) {
+      let byDefinition = this.#attributeCache.get(attributes);
+      if (byDefinition === undefined) {
+        byDefinition = new Map();
+        this.#attributeCache.set(attributes, byDefinition);
+      }
+      byDefinition.set(definition, entry);
+    }
+    return entry;
+  }
+
+  #apply(definition: OperatorDefinition, inputs: readonly Tensor[], attributes: Attributes): Tensor[] {
+    const { checked, id } = this.#checked(definition, attributes);
+    checkInputCount(definition, inputs.length);
+    const specs = definition.infer(inputs, checked);
+    const spec = specs[0] as { shape: Shape; dtype: DType };
+    if (definition.kind === 'composite' && definition.expand !== undefined) {
+      const expanded = definition.expand(this.#builder, inputs, checked);
+      // An expansion may be one of its inputs (clip without bounds): that needs a handle of its own.
+      const result = inputs.includes(expanded) ? this.#view(operatorByName('reshape'), expanded, { shape: expanded.shape }, expanded.info) : expanded;
+      result.handle = true;
+      return [result];
+    }
+    if (definition.name === 'matmul') return [this.#matmul(definition, inputs, checked, shapeInfo(spec.shape))];
+    const info = shapeInfo(spec.shape);
+    if (definition.kind === 'view') return [this.#view(definition, inputs[0] as Tensor, checked, info, id)];
+    if (definition.kind === 'fixed') for (const input of inputs) this.#ensureStorage(input);
+    const first = this.#push(definition, info, spec.dtype, inputs, checked, id);
+    const outputs = [first];
+    for (let output = 1; output < specs.length; output++) {
+      const further = specs[output] as { shape: Shape; dtype: DType };
+      const tensor = this.#push(definition, shapeInfo(further.shape), further.dtype, [first], checked, id);
+      tensor.output = output;
+      outputs.push(tensor);
+    }
+    return outputs;
+  }
+
+  /** Bias and activation are element-wise operations on the product, so that they fuse like any other. */
+  #matmul(definition: OperatorDefinition, inputs: readonly Tensor[], attributes: Attributes, info: ShapeInfo): Tensor {
+    const [a, b, bias] = inputs as [Tensor, Tensor, Tensor?];
+    for (const input of [a, b]) this.#ensureStorage(input);
+    const activation = attributes['activation'] as Activation;
+    const plain = { transposeA: attributes['transposeA'], transposeB: attributes['transposeB'], activation: 'none' } as Attributes;
+    const { checked, id } = this.#checked(definition, plain);
+    let result = this.#push(definition, info, 'float32', [a, b], checked, id);
+    if (bias !== undefined) {
+      result.handle = false;
+      result = this.#push(operatorByName('add'), info, 'float32', [result, bias], NO_ATTRIBUTES, 0);
+    }
+    if (activation !== undefined && activation !== 'none') {
+      result.handle = false;
+      result = this.#push(operatorByName(activation), info, 'float32', [result], NO_ATTRIBUTES, 0);
+    }
+    return result;
+  }
+
+  #view(definition: OperatorDefinition, x: Tensor, attributes: Attributes, info: ShapeInfo, id?: number): Tensor {
+    if (x.value !== undefined && x.storage === undefined) {
+      if (info.size === 1) {
+        const tensor = new Tensor(this, info, x.dtype, undefined, NO_INPUTS, NO_ATTRIBUTES);
+        tensor.value = x.value;
+        return tensor;
+      }
+      this.#ensureStorage(x);
+    }
+    if (x.storage !== undefined) {
+      const view = composeView(definition.name, attributes, x.info, x, info);
+      if (view !== undefined) {
+        const tensor = new Tensor(this, info, x.dtype, undefined, NO_INPUTS, NO_ATTRIBUTES);
+        tensor.strides = view.strides;
+        tensor.offset = view.offset;
+        this.#settle(tensor, x.storage.retain());
+        return tensor;
+      }
+    }
+    return this.#push(definition, info, x.dtype, [x], attributes, id ?? this.#checked(definition, attributes).id);
+  }
+
+  #push(definition: OperatorDefinition, info: ShapeInfo, dtype: DType, inputs: readonly Tensor[], attributes: Attributes, id: number): Tensor {
+    const tensor = new Tensor(this, info, dtype, definition, inputs, attributes);
+    tensor.attributesId = id;
+    for (let i = 0; i < inputs.length; i++) (inputs[i] as Tensor).uses++;
+    this.#pending.push(tensor);
+    if (this.#pending.length >= WINDOW || !this.system.fused) this.#overflow(tensor);
+    return tensor;
+  }
+
+  #overflow(newest: Tensor): void {
+    // A further output is recorded right after its operator: both go together.
+    if (newest.definition?.kind === 'fixed' && this.#hasFurtherOutputs(newest)) return;
+    this.flush();
+  }
+
+  #hasFurtherOutputs(tensor: Tensor): boolean {
+    const name = tensor.definition?.name;
+    return tensor.output === 0 && (name === 'top-k' || name === 'cache-compress');
+  }
+
+  /** How composite operators record what they consist of: their inner values have no handle. */
+  readonly #builder: ExpressionBuilder<Tensor> = {
+    apply: (operator, inputs, attributes = NO_ATTRIBUTES) => {
+      const result = this.#apply(operatorByName(operator), inputs, attributes)[0] as Tensor;
+      result.handle = false;
+      return result;
+    },
+    constant: (value, dtype = 'float32') => {
+      const tensor = this.#hidden(value, dtype);
+      tensor.constant = true;
+      return tensor;
+    },
+    spec: (value) => value,
+  };
+
+  // --- running
+
+  /** Submits what is recorded. Nothing waits; `target` gets memory whether or not others need it. */
+  flush(target?: Tensor): void {
+    this.system.checkOpen();
+    const recording = this.#recording.collect(this.#pending, target);
+    this.#pending = [];
+    if (recording.nodes.length === 0) return;
+    this.counters.flushes++;
+    const { plan, fresh } = this.#plans.find(recording, this.system.fused);
+    if (fresh) this.counters.plans++;
+    this.#runner.run(plan, recording.externals, (result, storage) => {
+      const tensor = recording.nodes[result.node] as Tensor;
+      tensor.strides = result.strides;
+      tensor.offset = result.offset;
+      this.#settle(tensor, storage);
+    });
+    for (const tensor of recording.nodes) this.#afterRun(tensor);
+  }
+
+  /** Lets go of what a node needed, unless it was only computed on the way and may be asked for again. */
+  #afterRun(tensor: Tensor): void {
+    if (tensor.storage === undefined && tensor.handle) {
+      tensor.skipped = true;
+      return;
+    }
+    this.#releaseInputs(tensor);
+    if (!tensor.handle) this.#releaseStorage(tensor);
+  }
+
+  #releaseInputs(tensor: Tensor): void {
+    const { inputs } = tensor;
+    tensor.inputs = NO_INPUTS;
+    tensor.definition = undefined;
+    for (let i = 0; i < inputs.length; i++) {
+      const input = inputs[i] as Tensor;
+      input.uses--;
+      if (input.uses === 0 && !input.handle) this.#discard(input);
+    }
+  }
+
+  /** Nobody can ask for the tensor any more. */
+  #discard(tensor: Tensor): void {
+    if (tensor.storage !== undefined) this.#releaseStorage(tensor);
+    else if (tensor.definition !== undefined) this.#releaseInputs(tensor);
+  }
+
+  #releaseStorage(tensor: Tensor): void {
+    const { storage } = tensor;
+    if (storage === undefined || tensor.uses > 0) return;
+    tensor.storage = undefined;
+    this.#garbage.unregister(tensor);
+    storage.release();
+  }
+
+  dispose(tensor: Tensor): void {
+    if (!tensor.handle) return;
+    tensor.handle = false;
+    if (tensor.uses === 0) this.#discard(tensor);
+  }
+
+  /** Submits what is recorded and resolves when all of it is complete. Rejects if any of it failed. */
+  async sync(): Promise<void> {
+    this.flush();
+    await this.settled();
+  }
+
+  /** Resolves when every task submitted so far is complete, however it ended. */
+  async settled(): Promise<void> {
+    const queue = this.system.queue(0);
+    if (queue.tail > 0) await queue.wait(queue.tail - 1);
+  }
+
+  // --- reading
+
+  #ready(tensor: Tensor): Tensor {
+    this.system.checkOpen();
+    this.#check(tensor);
+    if (tensor.storage !== undefined && isContiguous(tensor.info, tensor)) return tensor;
+    if (tensor.storage === undefined) {
+      this.flush(tensor);
+      if (tensor.storage !== undefined && isContiguous(tensor.info, tensor)) return tensor;
+    }
+    const copy = this.#push(CONTIGUOUS, tensor.info, tensor.dtype, [tensor], NO_ATTRIBUTES, 0);
+    if (copy.storage === undefined) this.flush(copy);
+    return copy;
+  }
+
+  async data(tensor: Tensor): Promise<HostData> {
+    if (tensor.value !== undefined && tensor.storage === undefined) return this.#read(tensor);
+    const ready = this.#ready(tensor);
+    const storage = (ready.storage as Storage).retain();
+    try {
+      if (storage.producer >= 0) await this.system.queue(0).wait(storage.producer);
+      return this.#read(ready);
+    } finally {
+      storage.release();
+      if (ready !== tensor) this.dispose(ready);
+    }
+  }
+
+  dataSync(tensor: Tensor): HostData {
+    if (tensor.value !== undefined && tensor.storage === undefined) return this.#read(tensor);
+    const ready = this.#ready(tensor);
+    try {
+      const { producer } = ready.storage as Storage;
+      if (producer >= 0) this.system.queue(0).waitSync(producer);
+      return this.#read(ready);
+    } finally {
+      if (ready !== tensor) this.dispose(ready);
+    }
+  }
+
+  /** Copies complete values out. @throws the error of the task that was to make them */
+  #read(tensor: Tensor): HostData {
+    this.#check(tensor);
+    const { storage, size } = tensor;
+    if (storage === undefined) {
+      const data = hostData(tensor.dtype, 1);
+      data[0] = tensor.dtype === 'bool' ? Number(tensor.value !== 0) : (tensor.value as number);
+      return data;
+    }
+    if (storage.error !== undefined) throw storage.error;
+    if (storage.producer >= 0) {
+      const failure = this.system.queue(0).failure(storage.producer);
+      if (failure !== undefined) {
+        storage.error = failure;
+        throw failure;
+      }
+    }
+    const at = (storage.block.address >> 2) + tensor.offset;
+    const { f32, i32 } = this.system.device.views();
+    if (tensor.dtype === 'float32') return f32.slice(at, at + size);
+    if (tensor.dtype === 'int32') return i32.slice(at, at + size);
+    return Uint8Array.from(i32.subarray(at, at + size));
+  }
+}
+
+/** JSON has no infinities, no NaN and no -0, but attributes do, and different attributes must not look alike. */
+function encodeNumber(_: string, value: unknown): unknown {
+  return typeof value === 'number' && (!Number.isFinite(value) || Object.is(value, -0)) ? `#${Object.is(value, -0) ? '-0' : value}` : value;
+}
+
+function collectTensors(value: unknown, into: Set<unknown>): void {
+  if (value instanceof Tensor) into.add(value);
+  else if (Array.isArray(value)) for (const item of value) collectTensors(item, into);
+  else if (typeof value === 'object' && value !== null && Object.getPrototypeOf(value) === Object.prototype) {
+    for (const item of Object.values(value)) collectTensors(item, into);
+  }
+}
+
+const engines = new WeakMap<System, Engine>();
+
+/** The engine of a system; made at the first call. */
+export function engineOf(system: System): Engine {
+  let engine = engines.get(system);
+  if (engine === undefined) {
+    engine = new Engine(system);
+    engines.set(system, engine);
+  }
+  return engine;
+}
+

@@ -1,0 +1,52 @@
+import type { Device } from '../backends/backend.ts';
+import type { Operators } from '../runtime/operators.ts';
+import { type Plan, Planner } from './plan.ts';
+import type { Recording } from './recording.ts';
+
+interface Entry {
+  readonly tape: Int32Array;
+  readonly fused: boolean;
+  readonly plan: Plan;
+}
+
+/** Most plans kept; the oldest go first. A program whose shapes change at every call makes a new one each time. */
+const MAX_PLANS = 2048;
+
+/** Plans by the form of the recording. */
+export class PlanCache {
+  readonly #host: { readonly device: Device; readonly operators: Operators };
+  readonly #entries = new Map<number, Entry[]>();
+  #size = 0;
+
+  constructor(host: { readonly device: Device; readonly operators: Operators }) {
+    this.#host = host;
+  }
+
+  find(recording: Recording, fused: boolean): { plan: Plan; fresh: boolean } {
+    const { tape, hash } = recording;
+    const list = this.#entries.get(hash);
+    if (list !== undefined) {
+      for (const entry of list) if (entry.fused === fused && equal(entry.tape, tape)) return { plan: entry.plan, fresh: false };
+    }
+    const plan = new Planner(this.#host, recording.graph(), fused).plan();
+    const entry = { tape: tape.slice(), fused, plan };
+    if (list === undefined) this.#entries.set(hash, [entry]);
+    else list.push(entry);
+    if (++this.#size > MAX_PLANS) this.#evict();
+    return { plan, fresh: true };
+  }
+
+  #evict(): void {
+    for (const [hash, list] of this.#entries) {
+      this.#size -= list.length;
+      this.#entries.delete(hash);
+      return;
+    }
+  }
+}
+
+function equal(a: Int32Array, b: Int32Array): boolean {
+  if (a.length !== b.length) return false;
+  for (let i = 0; i < a.length; i++) if (a[i] !== b[i]) return false;
+  return true;
+}

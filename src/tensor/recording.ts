@@ -1,0 +1,165 @@
+import type { GraphExternal, Graph, GraphNode } from './graph.ts';
+import { Interner } from './shape-info.ts';
+import type { Tensor } from './tensor.ts';
+import { isContiguous } from './view.ts';
+
+const DTYPE_CODE = { float32: 0, int32: 1, bool: 2 } as const;
+const NEEDED = 1;
+const ALIVE = 2;
+/** Flushes that have read a value before it counts as a constant. */
+const REUSED_READS = 2;
+
+let stamp = 0;
+const definitionIds = new WeakMap<object, number>();
+let definitionCount = 0;
+const strideIds = new Interner();
+
+function definitionId(definition: object): number {
+  let id = definitionIds.get(definition);
+  if (id === undefined) {
+    id = ++definitionCount;
+    definitionIds.set(definition, id);
+  }
+  return id;
+}
+
+/**
+ * The pending operations of one flush: which nodes run, on which externals, and their form as a list of
+ * integers (the tape). Two recordings of the same tape are served by the same plan.
+ */
+export class Recording {
+  nodes: Tensor[] = [];
+  externals: Tensor[] = [];
+  #tape = new Int32Array(4096);
+  #length = 0;
+  #hash = 0;
+  #target: Tensor | undefined;
+
+  get tape(): Int32Array {
+    return this.#tape.subarray(0, this.#length);
+  }
+
+  get hash(): number {
+    return this.#hash;
+  }
+
+  /** Takes what is alive of `pending` and all that it needs. */
+  collect(pending: readonly Tensor[], target: Tensor | undefined): this {
+    stamp++;
+    this.nodes = [];
+    this.externals = [];
+    this.#length = 0;
+    this.#target = target;
+    for (let i = 0; i < pending.length; i++) {
+      const tensor = pending[i] as Tensor;
+      if (tensor.definition !== undefined && tensor.storage === undefined && (tensor.handle || tensor.uses > 0)) this.#visit(tensor);
+    }
+    if (target !== undefined && target.definition !== undefined && target.storage === undefined) this.#visit(target);
+    // Whether a node is needed is known only when all are numbered.
+    for (const tensor of this.nodes) this.#write(tensor);
+    let hash = 0x811c9dc5;
+    const tape = this.#tape;
+    for (let i = 0; i < this.#length; i++) hash = Math.imul(hash ^ (tape[i] as number), 0x01000193);
+    this.#hash = hash;
+    return this;
+  }
+
+  /** Numbers a node after its inputs. */
+  #visit(tensor: Tensor): void {
+    if (tensor.stamp === stamp) return;
+    tensor.stamp = stamp;
+    const { inputs } = tensor;
+    for (let i = 0; i < inputs.length; i++) {
+      const input = inputs[i] as Tensor;
+      if (input.stamp === stamp) continue;
+      if (input.definition !== undefined && input.storage === undefined) this.#visit(input);
+      else {
+        input.stamp = stamp;
+        input.index = ~(this.externals.push(input) - 1);
+        if (input.storage !== undefined) input.storage.reads++;
+      }
+    }
+    tensor.index = this.nodes.push(tensor) - 1;
+  }
+
+  #needs(tensor: Tensor): boolean {
+    return tensor === this.#target || (tensor.handle && (tensor.uses === 0 || tensor.skipped)) || (tensor.skipped && tensor.uses > 0);
+  }
+
+  #put(value: number): void {
+    if (this.#length === this.#tape.length) {
+      const larger = new Int32Array(this.#tape.length * 2);
+      larger.set(this.#tape);
+      this.#tape = larger;
+    }
+    this.#tape[this.#length++] = value;
+  }
+
+  #writtenExternals = 0;
+
+  #write(tensor: Tensor): void {
+    if (tensor.index === 0) this.#writtenExternals = 0;
+    this.#put(definitionId(tensor.definition as object));
+    this.#put(tensor.attributesId);
+    this.#put(tensor.info.id);
+    this.#put(DTYPE_CODE[tensor.dtype] | ((this.#needs(tensor) ? NEEDED : 0) << 2) | ((tensor.handle ? ALIVE : 0) << 2) | (tensor.output << 5));
+    const { inputs } = tensor;
+    this.#put(inputs.length);
+    for (let i = 0; i < inputs.length; i++) {
+      const input = inputs[i] as Tensor;
+      this.#put(input.index);
+      // An external is described where it first occurs; they are numbered in that order.
+      if (input.index < 0 && ~input.index === this.#writtenExternals) {
+        this.#writtenExternals++;
+        this.#writeExternal(input);
+      }
+    }
+  }
+
+  #writeExternal(input: Tensor): void {
+    this.#put(input.info.id);
+    const { storage } = input;
+    if (storage === undefined) {
+      this.#put(DTYPE_CODE[input.dtype] | (input.constant ? 4 : 8));
+      if (input.constant) {
+        float[0] = input.value as number;
+        this.#put(bits[0] as number);
+        this.#put(bits[1] as number);
+      }
+      return;
+    }
+    this.#put(DTYPE_CODE[input.dtype] | (storage.reads >= REUSED_READS ? 32 : 16));
+    if (isContiguous(input.info, input)) this.#put(-1);
+    else this.#put(strideIds.id(input.strides.join()));
+  }
+
+  /** The form as a graph, for the planner. */
+  graph(): Graph {
+    return {
+      nodes: this.nodes.map(
+        (tensor): GraphNode => ({
+          definition: tensor.definition as GraphNode['definition'],
+          attributes: tensor.attributes,
+          inputs: tensor.inputs.map((input) => input.index),
+          info: tensor.info,
+          dtype: tensor.dtype,
+          needed: this.#needs(tensor),
+          alive: tensor.handle,
+          output: tensor.output,
+        }),
+      ),
+      externals: this.externals.map((input): GraphExternal => {
+        const { info, dtype, storage } = input;
+        if (storage === undefined) {
+          return input.constant ? { kind: 'constant', info, dtype, value: input.value as number } : { kind: 'scalar', info, dtype };
+        }
+        const strides = isContiguous(info, input) ? info.strides : input.strides;
+        // The offset is a run-time matter: it is added to the address.
+        return { kind: 'storage', info, dtype, view: { strides, offset: 0 }, reused: storage.reads >= REUSED_READS };
+      }),
+    };
+  }
+}
+
+const float = new Float64Array(1);
+const bits = new Int32Array(float.buffer);

@@ -1,0 +1,33 @@
+import type { Block, Heap } from '../runtime/heap.ts';
+
+/** The memory of a value, shared by its views. Freed when the last tensor on it is gone and nothing pending needs it. */
+export class Storage {
+  readonly block: Block;
+  /** Sequence of the task that writes it; -1: the host wrote it. */
+  producer = -1;
+  refs = 1;
+  /** Flushes that read it: a value that is used again is worth packing. */
+  reads = 0;
+  /** The same matrix in the order that matmul reads fastest; made once for a constant. */
+  packed: { readonly key: string; readonly storage: Storage } | undefined;
+  /** Why it never got its values. */
+  error: unknown;
+  readonly #heap: Heap;
+
+  constructor(heap: Heap, block: Block) {
+    this.#heap = heap;
+    this.block = block;
+  }
+
+  retain(): this {
+    this.refs++;
+    return this;
+  }
+
+  release(): void {
+    if (--this.refs > 0) return;
+    this.packed?.storage.release();
+    this.packed = undefined;
+    this.#heap.release(this.block);
+  }
+}
