@@ -219,9 +219,8 @@ const MOD_HALF = half(2, (f) => {
   const quotient = f.vector();
   f.get(0).set(rest);
   f.loop();
-  f.get(rest).get(1).simd(SIMD.f64x2Div).simd(SIMD.f64x2Trunc).tee(quotient);
-  f.i64(-(1n << 27n)).simd(SIMD.i64x2Splat).simd(SIMD.and).get(1).simd(SIMD.f64x2Mul);
-  f.get(rest).simd(SIMD.f64x2Sub).simd(SIMD.f64x2Neg).set(rest);
+  f.get(rest).get(rest).get(1).simd(SIMD.f64x2Div).simd(SIMD.f64x2Trunc).tee(quotient);
+  f.i64(-(1n << 27n)).simd(SIMD.i64x2Splat).simd(SIMD.and).get(1).simd(SIMD.f64x2Mul).simd(SIMD.f64x2Sub).set(rest);
   f.get(quotient).simd(SIMD.f64x2Abs).tee(quotient).splat64(2 ** 25).simd(SIMD.f64x2Gt);
   f.get(quotient).splat64(Number.POSITIVE_INFINITY).simd(SIMD.f64x2Lt).simd(SIMD.and).simd(SIMD.anyTrue).brIf(0).op(OP.end);
   // A finite a and an infinite b: 0 times infinity is not what was meant; a is the remainder.

@@ -1,0 +1,180 @@
+/**
+ * Runs compiled programs without the executor: operands between guard zones in a small memory, the last one at its very
+ * end (so that reading past it traps), every tile in turn, and afterwards every byte that is no output must be as before.
+ */
+import { expect } from 'vitest';
+import { compileProgram } from '../../src/backends/wasm/codegen/index.ts';
+import type { DType } from '../../src/ops/define.ts';
+import { MIN_POINTERS, POINTER_BYTES, type Program } from '../../src/ops/program.ts';
+import { evaluateRow } from './evaluator.ts';
+
+const PAGES = 48;
+const SCRATCH = 0;
+const SCRATCH_BYTES = 1 << 20;
+const PARAMETERS = SCRATCH_BYTES;
+const GUARD = 64;
+
+const memory = new WebAssembly.Memory({ initial: PAGES, maximum: 65536, shared: true });
+const words = new Int32Array(memory.buffer);
+const floats = new Float32Array(memory.buffer);
+
+/** An operand's place: element offset of its first element, row strides and column stride, all in elements. */
+export interface Placement {
+  readonly rowStrides: readonly number[];
+  readonly columnStride: number;
+}
+
+export interface Case {
+  readonly program: Program;
+  readonly columns: number;
+  readonly dims: readonly number[];
+  readonly units: number;
+  readonly tiles: number;
+  readonly inputs: readonly Placement[];
+  /** Row strides of full outputs. */
+  readonly outputs: readonly Placement[];
+  /** Input that an output is in the place of, or -1. */
+  readonly inPlace: readonly number[];
+  readonly scalars: readonly number[];
+  /** A value for an element of an input. */
+  value(dtype: DType): number;
+}
+
+function extent(placement: Placement, dims: readonly number[], columns: number): { low: number; size: number } {
+  let low = 0;
+  let high = 0;
+  [...dims, columns].forEach((dim, d) => {
+    const stride = d < dims.length ? (placement.rowStrides[d] as number) : placement.columnStride;
+    const reach = stride * (dim - 1);
+    if (reach < 0) low += reach;
+    else high += reach;
+  });
+  return { low, size: dims.includes(0) || columns === 0 ? (columns === 0 && !dims.includes(0) ? 1 : 0) : high - low + 1 };
+}
+
+function read(element: number, dtype: DType): number {
+  return dtype === 'float32' ? (floats[element] as number) : (words[element] as number);
+}
+
+function write(element: number, dtype: DType, value: number): void {
+  if (dtype === 'float32') floats[element] = value;
+  else words[element] = value;
+}
+
+const modules = new Map<Program, (p: number, tile: number, tiles: number, scratch: number) => number>();
+
+export function loadProgram(program: Program): (p: number, tile: number, tiles: number, scratch: number) => number {
+  const known = modules.get(program);
+  if (known) return known;
+  const { bytes } = compileProgram(program);
+  expect(WebAssembly.validate(bytes as BufferSource)).toBe(true);
+  const instance = new WebAssembly.Instance(new WebAssembly.Module(bytes as BufferSource), { env: { memory } });
+  const f = instance.exports['f'] as (p: number, tile: number, tiles: number, scratch: number) => number;
+  modules.set(program, f);
+  return f;
+}
+
+/** Lays out, runs and compares. `same` says whether a result is as good as the expected one. */
+export function check(test: Case, same: (actual: number, expected: number, dtype: DType) => boolean, extra = {}): void {
+  const { program, dims, columns } = test;
+  const f = loadProgram(program);
+  for (let i = (PARAMETERS >> 2) | 0; i < words.length; i++) words[i] = 0x5a5a0000 + (i & 0xffff);
+
+  // From the end of memory downwards.
+  let top = words.length;
+  const place = (size: number): number => {
+    top -= size;
+    const start = top;
+    top -= GUARD / 4;
+    return start;
+  };
+  const origins = program.inputs.map((input, i) => {
+    const { low, size } = extent(test.inputs[i] as Placement, dims, columns);
+    const start = place(size);
+    for (let e = 0; e < size; e++) write(start + e, input.dtype, test.value(input.dtype));
+    return start - low;
+  });
+  const rows = dims.reduce((a, b) => a * b, 1);
+  const outputs = program.outputs.map((output, o) => {
+    const into = test.inPlace[o] as number;
+    if (into >= 0) return origins[into] as number;
+    if (output.space === 'row') return place(rows);
+    const { low, size } = extent(test.outputs[o] as Placement, dims, columns);
+    return place(size) - low;
+  });
+
+  const pointers = Math.max(MIN_POINTERS, program.inputs.length + program.outputs.length);
+  [...origins, ...outputs].forEach((element, i) => {
+    words[(PARAMETERS + POINTER_BYTES * i) >> 2] = element * 4;
+  });
+  const block: number[] = [columns];
+  if (program.outerRank > 0) {
+    block.push(rows, test.units, ...dims);
+    for (const placement of test.inputs) block.push(...placement.rowStrides);
+    program.outputs.forEach((output, o) => {
+      if (output.space === 'full') block.push(...(test.outputs[o] as Placement).rowStrides);
+    });
+  }
+  program.inputs.forEach((input, i) => {
+    if (input.columnStride === 'strided') block.push((test.inputs[i] as Placement).columnStride);
+  });
+  const blockStart = (PARAMETERS + POINTER_BYTES * pointers) >> 2;
+  block.forEach((word, i) => {
+    words[blockStart + i] = word;
+  });
+  const scalarTypes: DType[] = [];
+  for (const node of program.nodes) if (node.kind === 'scalar') scalarTypes[node.scalar] = node.dtype;
+  test.scalars.forEach((scalar, i) => {
+    write(blockStart + block.length + i, scalarTypes[i] ?? 'int32', scalar);
+  });
+
+  // What memory must hold afterwards: as before but for the outputs.
+  const expected = words.slice(PARAMETERS >> 2);
+  const wanted = new Map<number, { value: number; dtype: DType }>();
+  for (let row = 0; row < rows; row++) {
+    const coordinates: number[] = [];
+    for (let d = dims.length - 1, rest = row; d >= 0; d--) {
+      coordinates[d] = rest % (dims[d] as number);
+      rest = Math.floor(rest / (dims[d] as number));
+    }
+    const rowStart = (placement: Placement) => placement.rowStrides.reduce((sum, stride, d) => sum + stride * (coordinates[d] as number), 0);
+    const get = evaluateRow(
+      program,
+      columns,
+      (input, column) => {
+        const placement = test.inputs[input] as Placement;
+        const dtype = (program.inputs[input] as { dtype: DType }).dtype;
+        return read((origins[input] as number) + rowStart(placement) + column * placement.columnStride, dtype);
+      },
+      test.scalars,
+      extra,
+    );
+    program.outputs.forEach((output, o) => {
+      if (output.space === 'row') {
+        wanted.set((outputs[o] as number) + row, { value: get(output.node, 0), dtype: output.dtype });
+        return;
+      }
+      const start = (outputs[o] as number) + rowStart(test.outputs[o] as Placement);
+      for (let column = 0; column < columns; column++) wanted.set(start + column, { value: get(output.node, column), dtype: output.dtype });
+    });
+  }
+
+  for (let tile = 0; tile < test.tiles; tile++) expect(f(PARAMETERS, tile, test.tiles, SCRATCH)).toBe(0);
+
+  for (const [element, { value, dtype }] of wanted) {
+    const actual = read(element, dtype);
+    if (!same(actual, value, dtype)) throw new Error(`element ${element} is ${actual}, not ${value} (${dtype})\n${describe(test)}`);
+    expected[element - (PARAMETERS >> 2)] = words[element] as number;
+  }
+  const after = words.subarray(PARAMETERS >> 2);
+  for (let i = 0; i < expected.length; i++) {
+    if (after[i] !== expected[i]) throw new Error(`word ${i} was overwritten\n${describe(test)}`);
+  }
+}
+
+export function describe(test: Case): string {
+  return JSON.stringify({ ...test, value: undefined });
+}
+
+/** Equal, or both NaN; zeros of either sign are equal. */
+export const identical = (actual: number, expected: number): boolean => actual === expected || (Number.isNaN(actual) && Number.isNaN(expected));
