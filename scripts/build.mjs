@@ -10,7 +10,7 @@
  */
 import { spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { dirname, join, relative, sep } from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
@@ -129,6 +129,10 @@ function compileTypeScript(root, keepGoing) {
   let written = 0;
   for (const file of expected) {
     if (existsSync(join(out, file)) && writeWhole(join(dist, file), readFileSync(join(out, file)))) written++;
+  }
+  // npm does this where it installs the package; here `npx gpuos` runs the file as it is.
+  for (const file of Object.values(JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')).bin ?? {})) {
+    if (existsSync(join(root, file))) chmodSync(join(root, file), 0o755);
   }
   const wanted = new Set(expected);
   let removed = 0;

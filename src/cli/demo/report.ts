@@ -70,7 +70,7 @@ export function reportText(report: DemoReport, width: number): string {
   const all = source.passages.length;
   const share = report.sentences < all && !report.interrupted ? `, drawn evenly from ${integer.format(all)} (--all takes every one)` : '';
   const facts: [string, string][] = [
-    ['device', `${device.name}${device.workers > 0 ? `, ${device.workers} worker${device.workers === 1 ? '' : 's'} and the host` : ''}`],
+    ['device', device.name],
     ['searched', `${integer.format(report.sentences)} passages${share}`],
     ['indexed now', `${integer.format(report.indexedNow)} in ${report.indexSeconds.toFixed(1)} s`],
     ['latency', `${report.latencyMsP50.toFixed(2)} ms a sentence (p50)`],
