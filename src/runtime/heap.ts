@@ -11,12 +11,13 @@ export interface Block {
 
 const GRAIN_BYTES = 256;
 /** Steps between two powers of two: at most an eighth of a block is wasted. */
-const STEPS = 8;
+const STEP_BITS = 3;
+const STEPS = 2 ** STEP_BITS;
 
 /** Size class of a request: a multiple of GRAIN_BYTES with STEPS classes a power of two. */
 export function sizeClass(bytes: number): number {
   if (bytes <= GRAIN_BYTES * STEPS) return Math.max(1, Math.ceil(bytes / GRAIN_BYTES)) * GRAIN_BYTES;
-  const step = 2 ** (Math.floor(Math.log2(bytes)) - Math.log2(STEPS));
+  const step = bytes < 2 ** 31 ? 1 << (31 - Math.clz32(bytes) - STEP_BITS) : 2 ** (Math.floor(Math.log2(bytes)) - STEP_BITS);
   return Math.ceil(bytes / step) * step;
 }
 

@@ -9,6 +9,7 @@ import type { MapName } from '../ops/program.ts';
 import { checkShape } from '../ops/shape.ts';
 import type { System } from '../runtime/system.ts';
 import { PlanCache } from './plan-cache.ts';
+import type { Result } from './plan.ts';
 import { PlanRunner } from './plan-runner.ts';
 import { Interner, type ShapeInfo, shapeInfo } from './shape-info.ts';
 import { Storage } from './storage.ts';
@@ -18,6 +19,10 @@ import { composeView, isContiguous } from './view.ts';
 
 /** Recorded operations after which the queue's window is full, and what is recorded is submitted. */
 const WINDOW = 1024;
+
+/** Number of no operator. */
+const LEAF = 0;
+const SCALAR = shapeInfo([]);
 
 /** A view's elements brought into memory of their own; what data() of a strided tensor records. */
 const CONTIGUOUS: OperatorDefinition = defineOperator({
@@ -55,12 +60,13 @@ export class Engine {
   readonly system: System;
   readonly counters: EngineCounters = { operations: 0, tasks: 0, flushes: 0, plans: 0 };
   readonly #records = new Map<string, OperatorRecord>();
+  readonly #operatorNumbers = new Map<OperatorDefinition, number>();
   readonly #attributeIds = new Interner();
   readonly #attributeCache = new WeakMap<Attributes, Map<OperatorDefinition, { checked: Attributes; id: number }>>();
   readonly #plans: PlanCache;
   readonly #runner: PlanRunner;
   readonly #recording = new Recording();
-  #pending: Tensor[] = [];
+  readonly #pending: Tensor[] = [];
   readonly #scopes: Tensor[][] = [];
   // The last resort for tensors that nobody disposed of.
   readonly #garbage = new FinalizationRegistry<Storage>((storage) => storage.release());
@@ -84,7 +90,7 @@ export class Engine {
     if (values.length !== info.size) {
       throw new GpuosError('GPUOS_SHAPE_MISMATCH', `tensor: [${shape.join()}] has ${info.size} elements, but ${values.length} values are given.`);
     }
-    const tensor = new Tensor(this, info, dtype, undefined, NO_INPUTS, NO_ATTRIBUTES);
+    const tensor = new Tensor(this, info, dtype, LEAF, undefined, NO_INPUTS, NO_ATTRIBUTES);
     if (info.size === 1) tensor.value = Number(values[0]);
     else this.#upload(tensor, values);
     return this.#scoped(tensor);
@@ -109,8 +115,14 @@ export class Engine {
 
   #settle(tensor: Tensor, storage: Storage): void {
     tensor.storage = storage;
-    this.#garbage.register(tensor, storage, tensor);
+    if (tensor.tracked) this.#garbage.register(tensor, storage, tensor);
   }
+
+  /**
+   * The caller disposes of every tensor (as TensorFlow.js does): none is watched for becoming garbage,
+   * which costs more than recording does.
+   */
+  manual = false;
 
   /** A tensor of one shape [] and one value. */
   scalar(value: number, dtype: DType = 'float32'): Tensor {
@@ -120,6 +132,10 @@ export class Engine {
   #scoped(tensor: Tensor): Tensor {
     const scopes = this.#scopes;
     if (scopes.length > 0) (scopes[scopes.length - 1] as Tensor[]).push(tensor);
+    else if (!this.manual && !tensor.tracked) {
+      tensor.tracked = true;
+      if (tensor.storage !== undefined) this.#garbage.register(tensor, tensor.storage, tensor);
+    }
     return tensor;
   }
 
@@ -189,7 +205,7 @@ export class Engine {
 
   /** A scalar that only this operation knows. */
   #hidden(value: number, dtype: DType): Tensor {
-    const tensor = new Tensor(this, shapeInfo([]), dtype, undefined, NO_INPUTS, NO_ATTRIBUTES);
+    const tensor = new Tensor(this, SCALAR, dtype, LEAF, undefined, NO_INPUTS, NO_ATTRIBUTES);
     tensor.value = value;
     return tensor;
   }
@@ -275,7 +291,7 @@ export class Engine {
   #view(definition: OperatorDefinition, x: Tensor, attributes: Attributes, info: ShapeInfo, id?: number): Tensor {
     if (x.value !== undefined && x.storage === undefined) {
       if (info.size === 1) {
-        const tensor = new Tensor(this, info, x.dtype, undefined, NO_INPUTS, NO_ATTRIBUTES);
+        const tensor = new Tensor(this, info, x.dtype, LEAF, undefined, NO_INPUTS, NO_ATTRIBUTES);
         tensor.value = x.value;
         return tensor;
       }
@@ -284,7 +300,7 @@ export class Engine {
     if (x.storage !== undefined) {
       const view = composeView(definition.name, attributes, x.info, x, info);
       if (view !== undefined) {
-        const tensor = new Tensor(this, info, x.dtype, undefined, NO_INPUTS, NO_ATTRIBUTES);
+        const tensor = new Tensor(this, info, x.dtype, LEAF, undefined, NO_INPUTS, NO_ATTRIBUTES);
         tensor.strides = view.strides;
         tensor.offset = view.offset;
         this.#settle(tensor, x.storage.retain());
@@ -294,8 +310,18 @@ export class Engine {
     return this.#push(definition, info, x.dtype, [x], attributes, id ?? this.#checked(definition, attributes).id);
   }
 
+  /** A small number for each definition, for the form of a recording. */
+  #operatorNumber(definition: OperatorDefinition): number {
+    let number = this.#operatorNumbers.get(definition);
+    if (number === undefined) {
+      number = this.#operatorNumbers.size + 1;
+      this.#operatorNumbers.set(definition, number);
+    }
+    return number;
+  }
+
   #push(definition: OperatorDefinition, info: ShapeInfo, dtype: DType, inputs: readonly Tensor[], attributes: Attributes, id: number): Tensor {
-    const tensor = new Tensor(this, info, dtype, definition, inputs, attributes);
+    const tensor = new Tensor(this, info, dtype, this.#operatorNumber(definition), definition, inputs, attributes);
     tensor.attributesId = id;
     for (let i = 0; i < inputs.length; i++) (inputs[i] as Tensor).uses++;
     this.#pending.push(tensor);
@@ -335,19 +361,25 @@ export class Engine {
   flush(target?: Tensor): void {
     this.system.checkOpen();
     const recording = this.#recording.collect(this.#pending, target);
-    this.#pending = [];
+    this.#pending.length = 0;
     if (recording.nodes.length === 0) return;
     this.counters.flushes++;
-    const { plan, fresh } = this.#plans.find(recording, this.system.fused);
-    if (fresh) this.counters.plans++;
-    this.#runner.run(plan, recording.externals, (result, storage) => {
-      const tensor = recording.nodes[result.node] as Tensor;
-      tensor.strides = result.strides;
-      tensor.offset = result.offset;
-      this.#settle(tensor, storage);
-    });
-    for (const tensor of recording.nodes) this.#afterRun(tensor);
+    const { plan } = this.#plans.find(recording, this.system.fused, this.#onFreshPlan);
+    this.#runner.run(plan, recording.externals, this.#onResult);
+    const { nodes } = recording;
+    for (let i = 0; i < nodes.length; i++) this.#afterRun(nodes[i] as Tensor);
   }
+
+  readonly #onFreshPlan = (): void => {
+    this.counters.plans++;
+  };
+
+  readonly #onResult = (result: Result, storage: Storage, offset: number): void => {
+    const tensor = this.#recording.nodes[result.node] as Tensor;
+    tensor.strides = result.strides;
+    tensor.offset = offset;
+    this.#settle(tensor, storage);
+  };
 
   /** Lets go of what a node needed, unless it was only computed on the way and may be asked for again. */
   #afterRun(tensor: Tensor): void {
@@ -380,7 +412,7 @@ export class Engine {
     const { storage } = tensor;
     if (storage === undefined || tensor.uses > 0) return;
     tensor.storage = undefined;
-    this.#garbage.unregister(tensor);
+    if (tensor.tracked) this.#garbage.unregister(tensor);
     storage.release();
   }
 

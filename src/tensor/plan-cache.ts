@@ -22,18 +22,20 @@ export class PlanCache {
     this.#host = host;
   }
 
-  find(recording: Recording, fused: boolean): { plan: Plan; fresh: boolean } {
-    const { tape, hash } = recording;
+  /** The plan of this form; made now, and told to `onFresh`, if there is none. */
+  find(recording: Recording, fused: boolean, onFresh: () => void): { readonly plan: Plan } {
+    const { tape, length, hash } = recording;
     const list = this.#entries.get(hash);
     if (list !== undefined) {
-      for (const entry of list) if (entry.fused === fused && equal(entry.tape, tape)) return { plan: entry.plan, fresh: false };
+      for (const entry of list) if (entry.fused === fused && isTape(entry.tape, tape, length)) return entry;
     }
     const plan = new Planner(this.#host, recording.graph(), fused).plan();
-    const entry = { tape: tape.slice(), fused, plan };
+    onFresh();
+    const entry = { tape: tape.slice(0, length), fused, plan };
     if (list === undefined) this.#entries.set(hash, [entry]);
     else list.push(entry);
     if (++this.#size > MAX_PLANS) this.#evict();
-    return { plan, fresh: true };
+    return entry;
   }
 
   #evict(): void {
@@ -45,8 +47,8 @@ export class PlanCache {
   }
 }
 
-function equal(a: Int32Array, b: Int32Array): boolean {
-  if (a.length !== b.length) return false;
-  for (let i = 0; i < a.length; i++) if (a[i] !== b[i]) return false;
+function isTape(known: Int32Array, tape: Int32Array, length: number): boolean {
+  if (known.length !== length) return false;
+  for (let i = 0; i < length; i++) if (known[i] !== tape[i]) return false;
   return true;
 }

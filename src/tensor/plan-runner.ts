@@ -9,7 +9,6 @@ import { Storage } from './storage.ts';
 import type { Tensor } from './tensor.ts';
 
 const INLINE_STEP_WORDS = 7;
-/** Estimated time below which waking a sleeping worker for a plan costs more than the host's doing it alone. */
 const NO_DEPENDENCIES: Dependency[] = [];
 
 /** Fills in a plan's addresses and sequences, and writes its tasks into the ring. */
@@ -26,7 +25,7 @@ export class PlanRunner {
   }
 
   /** `settle` is called for every value that the caller may ask for, with the memory that it lies in. */
-  run(plan: Plan, externals: readonly Tensor[], settle: (result: Result, storage: Storage) => void): void {
+  run(plan: Plan, externals: readonly Tensor[], settle: (result: Result, storage: Storage, offset: number) => void): void {
     const queue = this.#system.queue(0);
     const { heap } = this.#system;
     queue.refresh();
@@ -53,10 +52,10 @@ export class PlanRunner {
     if (failed === undefined && plan.steps.length > 0) this.#submit(plan, externals, owned, queue, after);
     else for (const storage of owned) storage.error = failed;
     for (const result of plan.results) {
-      if (result.memory >= 0) settle(result, (owned[result.memory] as Storage).retain());
+      if (result.memory >= 0) settle(result, (owned[result.memory] as Storage).retain(), result.offset);
       else {
         const external = externals[~result.memory] as Tensor;
-        settle({ ...result, offset: result.offset + external.offset }, (external.storage as Storage).retain());
+        settle(result, (external.storage as Storage).retain(), result.offset + external.offset);
       }
     }
     for (const storage of owned) storage.release();

@@ -10,33 +10,27 @@ const ALIVE = 2;
 const REUSED_READS = 2;
 
 let stamp = 0;
-const definitionIds = new WeakMap<object, number>();
-let definitionCount = 0;
 const strideIds = new Interner();
-
-function definitionId(definition: object): number {
-  let id = definitionIds.get(definition);
-  if (id === undefined) {
-    id = ++definitionCount;
-    definitionIds.set(definition, id);
-  }
-  return id;
-}
 
 /**
  * The pending operations of one flush: which nodes run, on which externals, and their form as a list of
  * integers (the tape). Two recordings of the same tape are served by the same plan.
  */
 export class Recording {
-  nodes: Tensor[] = [];
-  externals: Tensor[] = [];
+  readonly nodes: Tensor[] = [];
+  readonly externals: Tensor[] = [];
   #tape = new Int32Array(4096);
   #length = 0;
   #hash = 0;
   #target: Tensor | undefined;
 
+  /** The form, in the first `length` integers. Written anew by the next collect(). */
   get tape(): Int32Array {
-    return this.#tape.subarray(0, this.#length);
+    return this.#tape;
+  }
+
+  get length(): number {
+    return this.#length;
   }
 
   get hash(): number {
@@ -46,8 +40,8 @@ export class Recording {
   /** Takes what is alive of `pending` and all that it needs. */
   collect(pending: readonly Tensor[], target: Tensor | undefined): this {
     stamp++;
-    this.nodes = [];
-    this.externals = [];
+    this.nodes.length = 0;
+    this.externals.length = 0;
     this.#length = 0;
     this.#target = target;
     for (let i = 0; i < pending.length; i++) {
@@ -56,7 +50,8 @@ export class Recording {
     }
     if (target !== undefined && target.definition !== undefined && target.storage === undefined) this.#visit(target);
     // Whether a node is needed is known only when all are numbered.
-    for (const tensor of this.nodes) this.#write(tensor);
+    this.#writtenExternals = 0;
+    for (let i = 0; i < this.nodes.length; i++) this.#write(this.nodes[i] as Tensor);
     let hash = 0x811c9dc5;
     const tape = this.#tape;
     for (let i = 0; i < this.#length; i++) hash = Math.imul(hash ^ (tape[i] as number), 0x01000193);
@@ -98,8 +93,7 @@ export class Recording {
   #writtenExternals = 0;
 
   #write(tensor: Tensor): void {
-    if (tensor.index === 0) this.#writtenExternals = 0;
-    this.#put(definitionId(tensor.definition as object));
+    this.#put(tensor.operator);
     this.#put(tensor.attributesId);
     this.#put(tensor.info.id);
     this.#put(DTYPE_CODE[tensor.dtype] | ((this.#needs(tensor) ? NEEDED : 0) << 2) | ((tensor.handle ? ALIVE : 0) << 2) | (tensor.output << 5));

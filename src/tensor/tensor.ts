@@ -17,6 +17,7 @@ export class Tensor {
   /** @internal */ readonly engine: Engine;
   /** @internal */ readonly info: ShapeInfo;
   readonly dtype: DType;
+  /** @internal Number of the definition, for the form. */ operator: number;
   /** @internal What makes it; undefined for a leaf. */ definition: OperatorDefinition | undefined;
   /** @internal */ inputs: readonly Tensor[];
   /** @internal */ attributes: Attributes;
@@ -33,11 +34,22 @@ export class Tensor {
   /** @internal Flush that it was numbered in, and its number there. */ stamp = 0;
   /** @internal */ index = 0;
 
+  /** @internal Freed when it becomes garbage; others belong to a scope or to a caller who disposes of them. */ tracked = false;
+
   /** @internal */
-  constructor(engine: Engine, info: ShapeInfo, dtype: DType, definition: OperatorDefinition | undefined, inputs: readonly Tensor[], attributes: Attributes) {
+  constructor(
+    engine: Engine,
+    info: ShapeInfo,
+    dtype: DType,
+    operator: number,
+    definition: OperatorDefinition | undefined,
+    inputs: readonly Tensor[],
+    attributes: Attributes,
+  ) {
     this.engine = engine;
     this.info = info;
     this.dtype = dtype;
+    this.operator = operator;
     this.definition = definition;
     this.inputs = inputs;
     this.attributes = attributes;
