@@ -41,18 +41,18 @@ export const ATTENTION_OPERATORS: readonly OperatorDefinition[] = [
       checkRank('attention', 'q', q, 2);
       checkRank('attention', 'k', k, 2);
       checkRank('attention', 'v', v, 2);
-      const shown = `q ${formatShape(q.shape)}, k ${formatShape(k.shape)} and v ${formatShape(v.shape)}`;
+      const shown = () => `q ${formatShape(q.shape)}, k ${formatShape(k.shape)} and v ${formatShape(v.shape)}`;
       const leading = q.shape.slice(0, -2);
       const [sq, d] = q.shape.slice(-2) as [number, number];
       const [sk, dk] = k.shape.slice(-2) as [number, number];
       const [sv, dv] = v.shape.slice(-2) as [number, number];
-      if (d !== dk) throw mismatch('attention', `${shown}: the sizes ${d} of a query and ${dk} of a key differ.`);
-      if (d === 0) throw mismatch('attention', `${shown}: queries and keys have no elements.`);
-      if (sk !== sv) throw mismatch('attention', `${shown}: there are ${sk} keys and ${sv} values.`);
+      if (d !== dk) throw mismatch('attention', `${shown()}: the sizes ${d} of a query and ${dk} of a key differ.`);
+      if (d === 0) throw mismatch('attention', `${shown()}: queries and keys have no elements.`);
+      if (sk !== sv) throw mismatch('attention', `${shown()}: there are ${sk} keys and ${sv} values.`);
       if (!sameShape(k.shape.slice(0, -2), v.shape.slice(0, -2)))
-        throw mismatch('attention', `${shown}: the leading sizes of k and v differ.`);
+        throw mismatch('attention', `${shown()}: the leading sizes of k and v differ.`);
       if (!headsAgree(leading, k.shape.slice(0, -2))) {
-        throw mismatch('attention', `${shown}: the leading sizes of q and k differ, other than by a number of heads that divides q's.`);
+        throw mismatch('attention', `${shown()}: the leading sizes of q and k differ, other than by a number of heads that divides q's.`);
       }
       const logits = [...leading, sq, sk];
       if (mask && !broadcastsTo(mask.shape, logits)) {

@@ -88,13 +88,21 @@ function checkRange(definition: Named, name: string, attribute: AttributeDefinit
   throw bad(definition, `attribute ${name} is ${formatValue(value)}; it must be ${range} (${attribute.about}).`);
 }
 
-/** Throws GPUOS_SHAPE_MISMATCH when an operator is given fewer or more inputs than it declares. */
-export function checkInputCount(definition: Named, count: number): void {
-  const { inputs } = definition;
-  let most = inputs.length;
-  let least = most;
+/** Least and greatest number of inputs that an operator takes. */
+export function inputCounts({ inputs }: Named): readonly [least: number, most: number] {
+  let least = inputs.length;
   while (least > 0 && (inputs[least - 1] as string).endsWith('?')) least--;
-  if (most > 0 && (inputs[most - 1] as string).endsWith('...')) most = Number.POSITIVE_INFINITY;
-  if (count >= least && count <= most) return;
-  throw new GpuosError('GPUOS_SHAPE_MISMATCH', `${definition.name}: takes (${inputs.join(', ')}), but got ${count} inputs.`);
+  const list = inputs.length > 0 && (inputs[inputs.length - 1] as string).endsWith('...');
+  return [least, list ? Number.POSITIVE_INFINITY : inputs.length];
+}
+
+/** The error of an operator that is given fewer or more inputs than it takes: GPUOS_SHAPE_MISMATCH. */
+export function wrongInputCount(definition: Named, count: number): GpuosError {
+  return new GpuosError('GPUOS_SHAPE_MISMATCH', `${definition.name}: takes (${definition.inputs.join(', ')}), but got ${count} inputs.`);
+}
+
+/** Throws GPUOS_SHAPE_MISMATCH when an operator is given fewer or more inputs than it takes. */
+export function checkInputCount(definition: Named, count: number): void {
+  const [least, most] = inputCounts(definition);
+  if (count < least || count > most) throw wrongInputCount(definition, count);
 }

@@ -1,4 +1,4 @@
-import { checkAttributes, checkInputCount } from './attributes.ts';
+import { checkAttributes, inputCounts, wrongInputCount } from './attributes.ts';
 import { checkExtent } from './shape.ts';
 
 /** dtypes of tensors. On a device every element, bool included, takes 4 bytes (float16 and bfloat16 arrive with the CUDA device). */
@@ -87,12 +87,13 @@ export interface OperatorDefinition {
  */
 export function defineOperator(definition: OperatorDefinition): OperatorDefinition {
   const { infer, expand } = definition;
+  const [least, most] = inputCounts(definition);
   const checked: OperatorDefinition = {
     ...definition,
     infer(inputs, attributes) {
-      checkInputCount(definition, inputs.length);
+      if (inputs.length < least || inputs.length > most) throw wrongInputCount(definition, inputs.length);
       const outputs = infer(inputs, checkAttributes(definition, attributes));
-      for (const output of outputs) checkExtent(definition.name, output.shape);
+      for (let i = 0; i < outputs.length; i++) checkExtent(definition.name, (outputs[i] as TensorSpec).shape);
       return outputs;
     },
   };
@@ -100,7 +101,7 @@ export function defineOperator(definition: OperatorDefinition): OperatorDefiniti
   return {
     ...checked,
     expand(builder, inputs, attributes) {
-      checkInputCount(definition, inputs.length);
+      if (inputs.length < least || inputs.length > most) throw wrongInputCount(definition, inputs.length);
       return expand(builder, inputs, checkAttributes(definition, attributes));
     },
   };

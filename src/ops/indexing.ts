@@ -31,12 +31,16 @@ function checkUpdates(name: string, indices: Shape, updates: TensorSpec, shape: 
 export function gatherAxes(x: Shape, indices: Shape, attributes: Attributes): { axis: number; batchDims: number } {
   const axis = normalizeAxis('gather', attributes['axis'] as number, x.length);
   const batchDims = attributes['batchDims'] as number;
-  const shown = `x ${formatShape(x)} and indices ${formatShape(indices)}`;
+  const shown = () => `x ${formatShape(x)} and indices ${formatShape(indices)}`;
   if (batchDims > axis || batchDims > indices.length) {
-    throw refuse('GPUOS_BAD_ATTRIBUTE', 'gather', `${shown}: batchDims ${batchDims} is more than the axis ${axis} or the rank of indices.`);
+    throw refuse(
+      'GPUOS_BAD_ATTRIBUTE',
+      'gather',
+      `${shown()}: batchDims ${batchDims} is more than the axis ${axis} or the rank of indices.`,
+    );
   }
   if (!sameShape(x.slice(0, batchDims), indices.slice(0, batchDims)))
-    throw mismatch('gather', `${shown}: the first ${batchDims} sizes differ.`);
+    throw mismatch('gather', `${shown()}: the first ${batchDims} sizes differ.`);
   return { axis, batchDims };
 }
 

@@ -1,7 +1,7 @@
 import { ANY, at, BOOLS, checkDType, checkSameDType, FLOATS, NUMBERS, refuse } from './checks.ts';
 import { type Attributes, type DType, defineOperator, type OperatorDefinition, type TensorSpec } from './define.ts';
 import type { MapName } from './program.ts';
-import { broadcastShapes } from './shape.ts';
+import { broadcastPair, noBroadcast } from './shape.ts';
 
 /** What an element-wise operation takes and gives. The number of `inputs` is its arity. */
 export interface MapRule {
@@ -130,12 +130,12 @@ function mapOperator(name: MapName, rule: MapRule): OperatorDefinition {
     ...(rule.result === 'attribute' ? { attributes: CAST_ATTRIBUTES } : {}),
     infer(inputs, attributes) {
       const dtype = mapResult(name, rule, inputs, attributes);
-      const [a, b, c] = inputs as readonly [TensorSpec, TensorSpec?, TensorSpec?];
-      const shape = c
-        ? broadcastShapes(name, a.shape, (b as TensorSpec).shape, c.shape)
-        : b
-          ? broadcastShapes(name, a.shape, b.shape)
-          : a.shape;
+      let { shape } = at(inputs, 0);
+      for (let n = 1; n < inputs.length; n++) {
+        const next = broadcastPair(shape, at(inputs, n).shape);
+        if (!next) throw noBroadcast(name, ...inputs.map((input) => input.shape));
+        shape = next;
+      }
       return [{ shape, dtype }];
     },
   });

@@ -22,13 +22,13 @@ export function matmulSizes(a: Shape, b: Shape, attributes: Attributes): MatmulS
   const k = a[a.length - (transposeA ? 2 : 1)] as number;
   const inner = b[b.length - (transposeB ? 1 : 2)] as number;
   const n = b[b.length - (transposeB ? 2 : 1)] as number;
-  const shown = `a ${formatShape(a)}${transposeA ? ' transposed' : ''} and b ${formatShape(b)}${transposeB ? ' transposed' : ''}`;
-  if (k !== inner) throw mismatch('matmul', `${shown}: inner sizes ${k} and ${inner} differ.`);
+  const shown = () => `a ${formatShape(a)}${transposeA ? ' transposed' : ''} and b ${formatShape(b)}${transposeB ? ' transposed' : ''}`;
+  if (k !== inner) throw mismatch('matmul', `${shown()}: inner sizes ${k} and ${inner} differ.`);
   const batch = broadcastPair(a.slice(0, -2), b.slice(0, -2));
   if (!batch)
     throw mismatch(
       'matmul',
-      `${shown}: leading sizes ${formatShape(a.slice(0, -2))} and ${formatShape(b.slice(0, -2))} do not broadcast together.`,
+      `${shown()}: leading sizes ${formatShape(a.slice(0, -2))} and ${formatShape(b.slice(0, -2))} do not broadcast together.`,
     );
   return { batch, m, n, k };
 }

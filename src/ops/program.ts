@@ -123,7 +123,11 @@ export type MapName =
   // any dtype -> the node's dtype
   | 'cast';
 
-/** argmax/argmin give the first index (int32) that attains the extreme; any/all take and give bool. */
+/**
+ * argmax/argmin give the first index (int32) that attains the extreme, or the first NaN's if there is one; they never
+ * run over no columns. any/all take and give bool. Of no columns the others give their identity: `REDUCES` of
+ * `ops/reduction.ts` says which.
+ */
 export type ReduceName = 'sum' | 'prod' | 'max' | 'min' | 'any' | 'all' | 'argmax' | 'argmin';
 
 /**

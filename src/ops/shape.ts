@@ -101,17 +101,17 @@ export function broadcastPair(a: Shape, b: Shape): Shape | undefined {
   return result;
 }
 
+/** The error for shapes that do not broadcast together: GPUOS_SHAPE_MISMATCH. */
+export function noBroadcast(what: string, ...shapes: readonly Shape[]): GpuosError {
+  return new GpuosError('GPUOS_SHAPE_MISMATCH', `${what}: the shapes ${shapes.map(formatShape).join(' and ')} do not broadcast together.`);
+}
+
 /** The shape that all of them broadcast to; throws GPUOS_SHAPE_MISMATCH that names the shapes. `what` opens the message. */
 export function broadcastShapes(what: string, ...shapes: readonly Shape[]): Shape {
   let result: Shape = shapes[0] ?? [];
   for (let i = 1; i < shapes.length; i++) {
     const next = broadcastPair(result, shapes[i] as Shape);
-    if (!next) {
-      throw new GpuosError(
-        'GPUOS_SHAPE_MISMATCH',
-        `${what}: the shapes ${shapes.map(formatShape).join(' and ')} do not broadcast together.`,
-      );
-    }
+    if (!next) throw noBroadcast(what, ...shapes);
     result = next;
   }
   return result;

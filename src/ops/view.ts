@@ -7,13 +7,13 @@ export function resolveReshape(from: Shape, to: Shape): Shape {
   const count = elementCount(from);
   const known = elementCount(to.filter((size) => size !== -1));
   const wildcard = to.indexOf(-1);
-  const shown = `x ${formatShape(from)} of ${count} elements does not fit ${formatShape(to)}`;
+  const shown = () => `x ${formatShape(from)} of ${count} elements does not fit ${formatShape(to)}`;
   if (wildcard < 0) {
-    if (known !== count) throw mismatch('reshape', `${shown} of ${known}.`);
+    if (known !== count) throw mismatch('reshape', `${shown()} of ${known}.`);
     return to;
   }
-  if (known === 0) throw mismatch('reshape', `${shown}: with a size of 0, the -1 could be any size.`);
-  if (count % known !== 0) throw mismatch('reshape', `${shown}: ${count} is not a multiple of ${known}.`);
+  if (known === 0) throw mismatch('reshape', `${shown()}: with a size of 0, the -1 could be any size.`);
+  if (count % known !== 0) throw mismatch('reshape', `${shown()}: ${count} is not a multiple of ${known}.`);
   return to.map((size) => (size === -1 ? count / known : size));
 }
 
