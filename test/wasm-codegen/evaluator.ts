@@ -98,7 +98,7 @@ export function round(value: number, dtype: DType): number {
 }
 
 export function cast(value: number, from: DType, to: DType): number {
-  if (to === 'int32' && from === 'float32') return Number.isNaN(value) ? 0 : Math.max(-(2 ** 31), Math.min(2 ** 31 - 1, Math.trunc(value)));
+  if (to === 'int32' && from === 'float32') return Number.isNaN(value) ? 0 : Math.max(-(2 ** 31), Math.min(2 ** 31 - 1, value)) | 0;
   return round(value, to);
 }
 
