@@ -111,7 +111,11 @@ inline recover(who) {
       :: else -> break
       od;
       if :: found -> publishCompletion(n, s, seen, status, i, w) :: else fi
-    :: else
+#ifdef MUTANT_RECOVER_STOPS_AT_REUSED
+    :: else -> break
+#else
+    :: else                                 /* complete and its slot written anew since the mark was read: go on */
+#endif
     fi;
     s = NEXT(s)
   :: else -> break
