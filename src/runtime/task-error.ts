@@ -11,7 +11,7 @@ const CODES: Readonly<Record<number, readonly [ErrorCode, string]>> = {
   [STATUS.WORKER_LOST]: ['GPUOS_WORKER_LOST', 'was lost with its worker'],
   [STATUS.CANCELLED]: ['GPUOS_SHUT_DOWN', 'was cancelled by shutdown'],
   [STATUS.TIMEOUT]: ['GPUOS_TASK_TIMEOUT', 'ran past its budget'],
-  [STATUS.OUT_OF_RANGE]: ['GPUOS_TASK_FAILED', 'met an index that is out of range'],
+  [STATUS.OUT_OF_RANGE]: ['GPUOS_INDEX_OUT_OF_RANGE', 'met an index that is out of range'],
 };
 
 /** How a task that did not end with OK is told to the caller. */
