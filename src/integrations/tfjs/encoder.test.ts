@@ -1,9 +1,6 @@
 /** The sentence encoder on us and on stock wasm, each in a process of its own: the same vectors, nothing on the CPU kernels. */
-import { spawnSync } from 'node:child_process';
-import { fileURLToPath } from 'node:url';
 import { beforeAll, expect, test } from 'vitest';
-
-const ROOT = fileURLToPath(new URL('../../..', import.meta.url));
+import { program } from '../../../test/program.ts';
 
 const TEXT = `It was a clear steel-blue day. The firmaments of air and sea were hardly separable in that all-pervading azure; only, the
 pensive air was transparently pure and soft, with a woman's look, and the robust and man-like sea heaved with long, strong,
@@ -40,16 +37,9 @@ function embed(ours: boolean): Report {
     await gpuos?.shutdown();
     console.log(JSON.stringify(report));
   `;
-  const clean = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('GPUOS_') && name !== 'NODE_OPTIONS'));
-  const { stdout, stderr, status } = spawnSync(process.execPath, ['--input-type=module', '-e', source], {
-    cwd: ROOT,
-    env: { ...clean, GPUOS_TFJS: 'force', GPUOS_WORKERS: '1' },
-    encoding: 'utf8',
-    timeout: 50_000,
-    maxBuffer: 2 ** 26,
-  });
+  const { json, stderr, status } = program(source, { GPUOS_TFJS: 'force' });
   if (status !== 0) throw new Error(stderr);
-  return JSON.parse(stdout.trim().split('\n').pop() as string);
+  return json as Report;
 }
 
 let ours: Report;

@@ -1,29 +1,8 @@
 /** The import as a program sees it, in processes of their own: another copy of tfjs, other backends, missing packages. */
-import { spawnSync } from 'node:child_process';
-import { existsSync } from 'node:fs';
-import { fileURLToPath } from 'node:url';
-import { beforeAll, describe, expect, test } from 'vitest';
+import { describe, expect, test } from 'vitest';
+import { program } from '../../../test/program.ts';
 import { GpuosError } from '../../errors.ts';
 import { requirePackage } from './tfjs.ts';
-
-const ROOT = fileURLToPath(new URL('../../..', import.meta.url));
-
-beforeAll(() => {
-  if (!existsSync(`${ROOT}/dist/integrations/tfjs/index.js`)) throw new Error('run `node scripts/build.mjs` first');
-});
-
-/** Runs a module in a process of its own, in which `gpuos` is this package. The last line that it prints is JSON. */
-function program(source: string, env: Record<string, string> = {}) {
-  const clean = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('GPUOS_') && name !== 'NODE_OPTIONS'));
-  const result = spawnSync(process.execPath, ['--input-type=module', '-e', source], {
-    cwd: ROOT,
-    env: { ...clean, GPUOS_WORKERS: '1', ...env },
-    encoding: 'utf8',
-    timeout: 50_000,
-  });
-  const last = result.stdout.trim().split('\n').pop() ?? '';
-  return { ...result, json: last.startsWith('{') ? JSON.parse(last) : undefined };
-}
 
 /** Loads the encoder, unchanged, before or after our backend, and embeds one sentence. */
 const encoder = (first: 'gpuos' | 'embeddings', embed: boolean) => `
