@@ -331,8 +331,10 @@ export class Fusion {
   #addReduce(index: number, node: GraphNode): void {
     let operand = this.#operand(node.inputs[0] as number);
     const { name } = node.definition;
-    const { axes } = reducedAxes(name, operand.info.dims, node.attributes);
     const dims = operand.info.dims;
+    // argmax and argmin have one axis, the others a list.
+    const { axis } = node.attributes;
+    const { axes } = reducedAxes(name, dims, axis === undefined ? node.attributes : { axes: [axis as number] });
     const kept = dims.map((_, axis) => axis).filter((axis) => !axes.includes(axis));
     const columns = axes.reduce((product, axis) => product * (dims[axis] as number), 1);
     const rows = node.info.size;
