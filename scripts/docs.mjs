@@ -118,7 +118,14 @@ export function benchRows(root) {
 
 const FIGURE = /<!-- figure: ([^|\s]+)\|([^|\s]+?)(?:\|(\w+))? -->(\s*)([-+]?[\d,]*\.?\d+)?/g;
 
-/** Checks the figures of a text; with `write`, gives it with the figures put in. */
+/**
+ * Checks the figures of a text; with `write`, gives it with the figures put in.
+ *
+ * @param {string} file
+ * @param {string} text
+ * @param {Map<string, Record<string, unknown>>} rows
+ * @param {boolean} write
+ */
 export function checkFigures(file, text, rows, write) {
   const found = [];
   const updated = text.replace(FIGURE, (whole, name, device, field, space, number, offset) => {

@@ -10,7 +10,13 @@ import { readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { pathToFileURL } from 'node:url';
 
-/** The examples of a document: `{ name, code, output }`. Throws for a mark without its two blocks. */
+/**
+ * The examples of a document. Throws for a mark without its two blocks.
+ *
+ * @typedef {{ name: string, code: string, output: string }} Example
+ * @param {string} text
+ * @returns {Example[]}
+ */
 export function examplesOf(text) {
   const marks = [...text.matchAll(/^<!-- example: ([\w-]+) -->$/gm)];
   return marks.map((mark) => {
@@ -21,7 +27,13 @@ export function examplesOf(text) {
   });
 }
 
-/** Runs one example in a folder; what is wrong with it, or undefined. */
+/**
+ * Runs one example in a folder; what is wrong with it, or undefined.
+ *
+ * @param {string} folder
+ * @param {Example} example
+ * @returns {string | undefined}
+ */
 export function runExample(folder, { name, code, output }) {
   const file = resolve(folder, `example-${name}.mjs`);
   writeFileSync(file, code);

@@ -79,7 +79,7 @@ describe('brokenLinks', () => {
 
 describe('checkFigures', () => {
   const row = { name: 'submit.descriptor', device: 'wasm', value: 21.26, unit: 'ns', commit: 'abc', date: '2026-01-02' };
-  const rows = new Map([
+  const rows = new Map<string, Record<string, unknown>>([
     ['submit.descriptor|wasm', row],
     ['model.vs|wasm', { ...row, value: 2, baseline: 10.04, ours: 5.02 }],
     ['undated|wasm', { ...row, date: undefined }],

