@@ -367,7 +367,8 @@ export class Engine {
     const { plan } = this.#plans.find(recording, this.system.fused, this.#onFreshPlan);
     this.#runner.run(plan, recording.externals, this.#onResult);
     const { nodes } = recording;
-    for (let i = 0; i < nodes.length; i++) this.#afterRun(nodes[i] as Tensor);
+    // Readers first: what one that may still be asked for is made from has to stay.
+    for (let i = nodes.length - 1; i >= 0; i--) this.#afterRun(nodes[i] as Tensor);
   }
 
   readonly #onFreshPlan = (): void => {
@@ -381,10 +382,10 @@ export class Engine {
     this.#settle(tensor, storage);
   };
 
-  /** Lets go of what a node needed, unless it was only computed on the way and may be asked for again. */
+  /** Lets go of what a node needed, unless it was only computed on the way and it, or what is made of it, may be asked for again. */
   #afterRun(tensor: Tensor): void {
-    if (tensor.storage === undefined && tensor.handle) {
-      tensor.skipped = true;
+    if (tensor.storage === undefined && (tensor.handle || tensor.uses > 0)) {
+      if (tensor.handle) tensor.skipped = true;
       return;
     }
     this.#releaseInputs(tensor);
