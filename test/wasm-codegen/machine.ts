@@ -5,18 +5,28 @@
 import { expect } from 'vitest';
 import { compileProgram } from '../../src/backends/wasm/codegen/index.ts';
 import type { DType } from '../../src/ops/define.ts';
-import { MIN_POINTERS, POINTER_BYTES, type Program } from '../../src/ops/program.ts';
+import { type MapName, MIN_POINTERS, POINTER_BYTES, type Program } from '../../src/ops/program.ts';
 import { evaluateRow } from './evaluator.ts';
 
-const PAGES = 48;
 const SCRATCH = 0;
 const SCRATCH_BYTES = 1 << 20;
 const PARAMETERS = SCRATCH_BYTES;
 const GUARD = 64;
 
-const memory = new WebAssembly.Memory({ initial: PAGES, maximum: 65536, shared: true });
-const words = new Int32Array(memory.buffer);
-const floats = new Float32Array(memory.buffer);
+interface Views {
+  readonly memory: WebAssembly.Memory;
+  readonly words: Int32Array;
+  readonly floats: Float32Array;
+}
+
+function createMemory(pages: number): Views {
+  const memory = new WebAssembly.Memory({ initial: pages, maximum: 65536, shared: true });
+  return { memory, words: new Int32Array(memory.buffer), floats: new Float32Array(memory.buffer) };
+}
+
+/** For random cases, which compare all of it, and for long rows. */
+const small = createMemory(32);
+const large = createMemory(96);
 
 /** An operand's place: element offset of its first element, row strides and column stride, all in elements. */
 export interface Placement {
@@ -53,32 +63,29 @@ function extent(placement: Placement, dims: readonly number[], columns: number):
   return { low, size: dims.includes(0) ? 0 : high - low + 1 };
 }
 
-function read(element: number, dtype: DType): number {
+function read({ floats, words }: Views, element: number, dtype: DType): number {
   return dtype === 'float32' ? (floats[element] as number) : (words[element] as number);
 }
 
-function write(element: number, dtype: DType, value: number): void {
+function write({ floats, words }: Views, element: number, dtype: DType, value: number): void {
   if (dtype === 'float32') floats[element] = value;
   else words[element] = value;
 }
 
-const modules = new Map<Program, (p: number, tile: number, tiles: number, scratch: number) => number>();
+type Kernel = (params: number, tile: number, tiles: number, scratch: number) => number;
 
-export function loadProgram(program: Program): (p: number, tile: number, tiles: number, scratch: number) => number {
-  const known = modules.get(program);
-  if (known) return known;
+function loadProgram(program: Program, memory: WebAssembly.Memory): Kernel {
   const { bytes } = compileProgram(program);
   expect(WebAssembly.validate(bytes as BufferSource)).toBe(true);
   const instance = new WebAssembly.Instance(new WebAssembly.Module(bytes as BufferSource), { env: { memory } });
-  const f = instance.exports['f'] as (p: number, tile: number, tiles: number, scratch: number) => number;
-  modules.set(program, f);
-  return f;
+  return instance.exports['f'] as Kernel;
 }
 
 /** Lays out, runs and compares. `same` says whether a result is as good as the expected one. */
 export function check(test: Case, same: (actual: number, expected: number, dtype: DType) => boolean, extra = {}): void {
   const { program, dims, columns } = test;
-  const f = loadProgram(program);
+  const { words } = small;
+  const f = loadProgram(program, small.memory);
   for (let i = (PARAMETERS >> 2) | 0; i < words.length; i++) words[i] = 0x5a5a0000 + (i & 0xffff);
 
   // From the end of memory downwards.
@@ -92,7 +99,7 @@ export function check(test: Case, same: (actual: number, expected: number, dtype
   const origins = program.inputs.map((input, i) => {
     const { low, size } = extent(test.inputs[i] as Placement, dims, columns);
     const start = place(size);
-    for (let e = 0; e < size; e++) write(start + e, input.dtype, test.value(input.dtype));
+    for (let e = 0; e < size; e++) write(small, start + e, input.dtype, test.value(input.dtype));
     return start - low;
   });
   const rows = dims.reduce((a, b) => a * b, 1);
@@ -126,7 +133,7 @@ export function check(test: Case, same: (actual: number, expected: number, dtype
   const scalarTypes: DType[] = [];
   for (const node of program.nodes) if (node.kind === 'scalar') scalarTypes[node.scalar] = node.dtype;
   test.scalars.forEach((scalar, i) => {
-    write(blockStart + block.length + i, scalarTypes[i] ?? 'int32', scalar);
+    write(small, blockStart + block.length + i, scalarTypes[i] ?? 'int32', scalar);
   });
 
   // What memory must hold afterwards: as before but for the outputs.
@@ -145,7 +152,7 @@ export function check(test: Case, same: (actual: number, expected: number, dtype
       (input, column) => {
         const placement = test.inputs[input] as Placement;
         const dtype = (program.inputs[input] as { dtype: DType }).dtype;
-        return read((origins[input] as number) + rowStart(placement) + column * placement.columnStride, dtype);
+        return read(small, (origins[input] as number) + rowStart(placement) + column * placement.columnStride, dtype);
       },
       test.scalars,
       extra,
@@ -167,7 +174,7 @@ export function check(test: Case, same: (actual: number, expected: number, dtype
   }
 
   for (const [element, { value, dtype }] of wanted) {
-    const actual = read(element, dtype);
+    const actual = read(small, element, dtype);
     if (!same(actual, value, dtype)) throw new Error(`element ${element} is ${actual}, not ${value} (${dtype})\n${describe(test)}`);
     expected[element - (PARAMETERS >> 2)] = words[element] as number;
   }
@@ -183,3 +190,47 @@ export function describe(test: Case): string {
 
 /** Equal, or both NaN; zeros of either sign are equal. */
 export const identical = (actual: number, expected: number): boolean => actual === expected || (Number.isNaN(actual) && Number.isNaN(expected));
+
+/** Copies values to the start of the operands' memory, runs a program of one tile over one row, and reads its outputs back. */
+export function runRow(program: Program, inputs: readonly (readonly number[])[]): number[][] {
+  const { words } = large;
+  const f = loadProgram(program, large.memory);
+  const columns = Math.max(...inputs.map((list) => list.length));
+  const lists = [...inputs, ...program.outputs.map((output) => new Array<number>(output.space === 'row' ? 1 : columns).fill(0))];
+  let element = (PARAMETERS + 65536) >> 2;
+  const starts = lists.map((list, i) => {
+    const start = element;
+    const dtype = (program.inputs[i] ?? program.outputs[i - program.inputs.length] as { dtype: DType }).dtype;
+    list.forEach((value, e) => {
+      write(large, start + e, dtype, value);
+    });
+    words[(PARAMETERS + POINTER_BYTES * i) >> 2] = start * 4;
+    element += list.length + 16;
+    return start;
+  });
+  if (element > words.length) throw new Error('the operands do not fit');
+  words[(PARAMETERS + POINTER_BYTES * Math.max(MIN_POINTERS, lists.length)) >> 2] = columns;
+  expect(f(PARAMETERS, 0, 1, SCRATCH)).toBe(0);
+  return program.outputs.map((output, o) => {
+    const start = starts[inputs.length + o] as number;
+    return Array.from(lists[inputs.length + o] as number[], (_, e) => read(large, start + e, output.dtype));
+  });
+}
+
+/** One float32 operation over contiguous operands. */
+export function runMap(op: MapName, inputs: readonly (readonly number[])[]): number[] {
+  const program: Program = {
+    inputs: inputs.map(() => ({ dtype: 'float32', columnStride: 1 })),
+    scalars: 0,
+    nodes: [
+      ...inputs.map((_, input) => ({ kind: 'input', input, dtype: 'float32' }) as const),
+      { kind: 'map', op, args: inputs.map((_, i) => i), dtype: 'float32' },
+    ],
+    outputs: [{ node: inputs.length, dtype: 'float32', space: 'full' }],
+    outerRank: 0,
+  };
+  return runRow(program, inputs)[0] as number[];
+}
+
+/** The scratch that runRow lends, as words. */
+export const rowScratch = large.words.subarray(SCRATCH >> 2, (SCRATCH + SCRATCH_BYTES) >> 2);

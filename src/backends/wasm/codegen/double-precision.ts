@@ -170,9 +170,10 @@ export const ASINH = unary((f) => {
   nearZero(f, 0.1, [35 / 1152, -5 / 112, 3 / 40, -1 / 6, 1]);
 });
 
+/** log(x + sqrt(x - 1) sqrt(x + 1)); with one root of the product, a large negative x would not be NaN. */
 export const ACOSH = unary((f) => {
-  f.get(0).get(0).splat64(1).simd(SIMD.f64x2Sub).get(0).splat64(1).simd(SIMD.f64x2Add).simd(SIMD.f64x2Mul).simd(SIMD.f64x2Sqrt);
-  f.simd(SIMD.f64x2Add).call(LOG_HALF);
+  f.get(0).get(0).splat64(1).simd(SIMD.f64x2Sub).simd(SIMD.f64x2Sqrt);
+  f.get(0).splat64(1).simd(SIMD.f64x2Add).simd(SIMD.f64x2Sqrt).simd(SIMD.f64x2Mul).simd(SIMD.f64x2Add).call(LOG_HALF);
 });
 
 export const ATANH = unary((f) => {

@@ -169,10 +169,12 @@ export class FunctionBuilder {
 
   /** Two lanes of a float64. */
   splat64(value: number): this {
-    let local = this.#doubleSplats.get(value);
+    // A Map takes -0 for 0; no code has a constant NaN, so that key stands for -0.
+    const key = Object.is(value, -0) ? Number.NaN : value;
+    let local = this.#doubleSplats.get(key);
     if (local === undefined) {
       local = this.local(V128);
-      this.#doubleSplats.set(value, local);
+      this.#doubleSplats.set(key, local);
       this.#prologue.u8(0x44);
       this.#prologue.f64(value);
       this.#prologue.u8(0xfd);
