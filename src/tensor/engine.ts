@@ -248,11 +248,7 @@ export class Engine {
     const specs = definition.infer(inputs, checked);
     const spec = specs[0] as { shape: Shape; dtype: DType };
     if (definition.kind === 'composite' && definition.expand !== undefined) {
-      const expanded = definition.expand(this.#builder, inputs, checked);
-      // An expansion may be one of its inputs (clip without bounds): that needs a handle of its own.
-      const result = inputs.includes(expanded) ? this.#view(operatorByName('reshape'), expanded, { shape: expanded.shape }, expanded.info) : expanded;
-      result.handle = true;
-      return [result];
+      return [this.#expand(definition.expand, inputs, checked)];
     }
     if (definition.name === 'matmul') return [this.#matmul(definition, inputs, checked, shapeInfo(spec.shape))];
     const info = shapeInfo(spec.shape);
@@ -340,11 +336,33 @@ export class Engine {
     return tensor.output === 0 && (name === 'top-k' || name === 'cache-compress');
   }
 
-  /** How composite operators record what they consist of: their inner values have no handle. */
+  /** What the composite that is being expanded has recorded so far. */
+  #inner: Tensor[] = [];
+
+  /**
+   * Records what a composite consists of. Its inner values keep their handles until all of it is recorded:
+   * in the middle a full window may be submitted, and they may be used again after that.
+   */
+  #expand(expand: NonNullable<OperatorDefinition['expand']>, inputs: readonly Tensor[], attributes: Attributes): Tensor {
+    const outer = this.#inner;
+    const inner: Tensor[] = [];
+    this.#inner = inner;
+    let result: Tensor | undefined;
+    try {
+      result = expand(this.#builder, inputs, attributes);
+    } finally {
+      this.#inner = outer;
+      for (let i = 0; i < inner.length; i++) if (inner[i] !== result) this.dispose(inner[i] as Tensor);
+    }
+    // An expansion may be one of its inputs: that needs a handle of its own.
+    return inputs.includes(result) ? this.#view(operatorByName('reshape'), result, { shape: result.shape }, result.info) : result;
+  }
+
+  /** How composite operators record what they consist of. */
   readonly #builder: ExpressionBuilder<Tensor> = {
     apply: (operator, inputs, attributes = NO_ATTRIBUTES) => {
       const result = this.#apply(operatorByName(operator), inputs, attributes)[0] as Tensor;
-      result.handle = false;
+      this.#inner.push(result);
       return result;
     },
     constant: (value, dtype = 'float32') => {
