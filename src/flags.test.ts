@@ -70,7 +70,7 @@ describe('readFlags', () => {
   });
 
   it.each([
-    ['GPUOS_WORKERS', '0'],
+    ['GPUOS_WORKERS', '-1'],
     ['GPUOS_WORKERS', '65'],
     ['GPUOS_WORKERS', '1.5'],
     ['GPUOS_WORKERS', 'NaN'],

@@ -28,9 +28,9 @@ export const FLAGS = {
   },
   GPUOS_WORKERS: {
     kind: 'integer',
-    min: 1,
+    min: 0,
     max: 64,
-    about: 'Resident workers of the wasm device. Default: one for each core but that of the host, and at least one.',
+    about: 'Resident workers of the wasm device, beside the host. Default: one for each core but the first; 0 leaves all work to the host.',
   },
   GPUOS_MEMORY_MIB: {
     kind: 'integer',
