@@ -39,6 +39,12 @@ export interface KernelCall {
   readonly units: number;
   /** Estimate of the time on one worker. */
   readonly costNs: number;
+  /**
+   * Set when unit u writes only the u-th of `units` equal, contiguous pieces of each output: then the
+   * inputs, contiguous ones, of which it also reads only the u-th piece. What makes such a piece can run
+   * before it in the same tile (see `chain`).
+   */
+  readonly aligned?: readonly number[];
 }
 
 /** What the planner knows beyond the operator itself. */

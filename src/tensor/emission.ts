@@ -16,6 +16,8 @@ export interface Emission {
   readonly scalars: readonly { readonly word: number; readonly external: number }[];
   readonly units: number;
   readonly costNs: number;
+  /** Reads of which row u needs only the u-th of `rows` equal pieces; undefined where tiles do not split rows. */
+  readonly aligned: readonly number[] | undefined;
 }
 
 /** Most outer dimensions that a kernel takes. */
@@ -32,8 +34,18 @@ const SIMPLE: ReadonlySet<string> = new Set<MapName>([
   ...(['select', 'floor', 'ceil', 'round', 'relu', 'relu6', 'cast', 'is-nan', 'is-inf', 'is-finite', 'rsqrt'] as const),
 ]);
 
-/** The group as a kernel that writes the members for which `isOutput` holds, or undefined where its space has too many dimensions. */
-export function emitProgram(group: ProgramGroup, graph: Graph, dtypeOf: (ref: number) => DType, isOutput: (node: number) => boolean): Emission | undefined {
+export interface EmissionOptions {
+  readonly dtypeOf: (ref: number) => DType;
+  /** Elements of a value in memory. */
+  readonly sizeOf: (ref: number) => number;
+  readonly isOutput: (node: number) => boolean;
+  /** Take the space as this many rows, where nothing else says how many there are. */
+  readonly rows?: number;
+}
+
+/** The group as a kernel that writes the members that are outputs, or undefined where its space has too many dimensions. */
+export function emitProgram(group: ProgramGroup, graph: Graph, options: EmissionOptions): Emission | undefined {
+  const { dtypeOf, isOutput } = options;
   const { members } = group;
   const accesses = members.flatMap((member) => member.args.flatMap((arg) => ('access' in arg && !isValue(arg.access.ref, graph) ? [{ member, access: arg.access }] : [])));
 
@@ -45,6 +57,11 @@ export function emitProgram(group: ProgramGroup, graph: Graph, dtypeOf: (ref: nu
     bounds = mergeBoundaries(bounds, boundaries(access.dims).map((bound) => bound * scale)) as number[];
   }
   const total = group.rows * (group.columns ?? 1);
+  if (options.rows !== undefined && group.columns === undefined && options.rows > 1 && total > 0) {
+    const hinted = total % options.rows === 0 ? mergeBoundaries(bounds, [total / options.rows]) : undefined;
+    if (hinted === undefined || (hinted[0] as number) < total / options.rows) return undefined;
+    bounds = hinted;
+  }
   const columns = group.columns ?? bounds[0] ?? total;
   const outer: number[] = [];
   const edges = [...bounds.filter((bound) => bound > columns), total];
@@ -149,7 +166,32 @@ export function emitProgram(group: ProgramGroup, graph: Graph, dtypeOf: (ref: nu
     scalars,
     units: outerRank > 0 ? rows : hasReduction ? 1 : Math.ceil(columns / VECTOR),
     costNs,
+    aligned:
+      outerRank > 0
+        ? reads.flatMap((read, i) => {
+            const space = { rows, columns, outer };
+            return isAligned(space, inputRowStrides[i] as number[], inputColumnStrides[i] as number, read.offset, options.sizeOf(read.ref)) ? [i] : [];
+          })
+        : undefined,
   };
+}
+
+/** Whether row r of the space reads only the r-th of `rows` equal pieces of a value of `size` elements. */
+function isAligned(
+  space: { readonly rows: number; readonly columns: number; readonly outer: readonly number[] },
+  rowStrides: readonly number[],
+  columnStride: number,
+  offset: number,
+  size: number,
+): boolean {
+  const piece = size / space.rows;
+  if (!Number.isInteger(piece) || piece === 0 || columnStride < 0) return false;
+  let stride = piece;
+  for (let i = space.outer.length - 1; i >= 0; i--) {
+    if (space.outer[i] !== 1 && rowStrides[i] !== stride) return false;
+    stride *= space.outer[i] as number;
+  }
+  return offset >= 0 && offset + Math.max(0, space.columns - 1) * columnStride < piece;
 }
 
 function isValue(ref: number, graph: Graph): boolean {

@@ -347,13 +347,14 @@ export class Engine {
     const outer = this.#inner;
     const inner: Tensor[] = [];
     this.#inner = inner;
-    let result: Tensor | undefined;
+    let recorded: Tensor | undefined;
     try {
-      result = expand(this.#builder, inputs, attributes);
+      recorded = expand(this.#builder, inputs, attributes);
     } finally {
       this.#inner = outer;
-      for (let i = 0; i < inner.length; i++) if (inner[i] !== result) this.dispose(inner[i] as Tensor);
+      for (let i = 0; i < inner.length; i++) if (inner[i] !== recorded) this.dispose(inner[i] as Tensor);
     }
+    const result: Tensor = recorded;
     // An expansion may be one of its inputs: that needs a handle of its own.
     return inputs.includes(result) ? this.#view(operatorByName('reshape'), result, { shape: result.shape }, result.info) : result;
   }

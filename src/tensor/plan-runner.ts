@@ -1,15 +1,29 @@
+import { DEPENDENCIES } from '../abi/descriptor.ts';
 import { GpuosError } from '../errors.ts';
 import { MIN_POINTERS } from '../ops/program.ts';
 import type { Block } from '../runtime/heap.ts';
 import type { Dependency, Queue } from '../runtime/queue.ts';
 import type { System } from '../runtime/system.ts';
 import type { EngineCounters } from './engine.ts';
-import type { Packing, Plan, Result, Step } from './plan.ts';
+import type { Packing } from './drafts.ts';
+import type { Plan, Result, Stage, Step } from './plan.ts';
 import { Storage } from './storage.ts';
 import type { Tensor } from './tensor.ts';
 
 const INLINE_STEP_WORDS = 7;
 const NO_DEPENDENCIES: Dependency[] = [];
+
+/** A plan of one task whose parameters fit its descriptor. */
+function isInline(plan: Plan): boolean {
+  if (plan.steps.length !== 1) return false;
+  const { stages } = plan.steps[0] as Step;
+  const { pointers, words } = stages[0] as Stage;
+  return stages.length === 1 && pointers.length <= MIN_POINTERS && words.length <= INLINE_STEP_WORDS;
+}
+
+function dependencyFailed(cause: unknown): GpuosError {
+  return new GpuosError('GPUOS_DEPENDENCY_FAILED', 'A value that this one is made from was never computed.', { cause });
+}
 
 /** Fills in a plan's addresses and sequences, and writes its tasks into the ring. */
 export class PlanRunner {
@@ -33,24 +47,37 @@ export class PlanRunner {
     const count = plan.externals + plan.packings.length + plan.owned.length + 1;
     if (this.#addresses.length < count) this.#addresses = new Int32Array(count * 2);
     const addresses = this.#addresses;
-    let failed: unknown;
+    this.#failed.clear();
     for (let i = 0; i < externals.length; i++) {
       const { storage, offset } = externals[i] as Tensor;
       if (storage === undefined) continue;
       addresses[i] = storage.block.address + offset * 4;
-      failed ??= this.#failureOf(queue, storage);
+      const failure = this.#failureOf(queue, storage);
+      if (failure !== undefined) this.#failed.set(i, failure);
     }
-    // Memory that is used anew may still be in use by tasks up to here.
-    let after = -1;
     const owned: Storage[] = [];
-    for (const { bytes } of plan.owned) {
-      const block = heap.allocate(bytes, mark);
-      after = Math.max(after, block.lastUse);
-      addresses[plan.externals + plan.packings.length + owned.length] = block.address;
-      owned.push(new Storage(heap, block));
+    let workspace: Block | undefined;
+    let params: Block | undefined;
+    try {
+      for (let i = 0; i < plan.owned.length; i++) {
+        const block = heap.allocate((plan.owned[i] as Plan['owned'][number]).bytes, mark);
+        addresses[plan.externals + plan.packings.length + i] = block.address;
+        owned.push(new Storage(heap, block));
+      }
+      if (plan.workspaceBytes > 0) {
+        workspace = heap.allocate(plan.workspaceBytes, mark);
+        addresses[plan.externals + plan.packings.length + plan.owned.length] = workspace.address;
+      }
+      if (plan.steps.length > 0 && !isInline(plan)) params = heap.allocate(plan.paramsBytes, mark, true);
+      if (plan.steps.length > 0) this.#submit(plan, externals, owned, workspace, params, queue);
+    } catch (error) {
+      // Out of memory, most likely: what this run has taken goes back, and the caller may try again.
+      for (const storage of owned) storage.release();
+      throw error;
+    } finally {
+      if (workspace !== undefined) heap.release(workspace);
+      if (params !== undefined) heap.release(params);
     }
-    if (failed === undefined && plan.steps.length > 0) this.#submit(plan, externals, owned, queue, after);
-    else for (const storage of owned) storage.error = failed;
     for (const result of plan.results) {
       if (result.memory >= 0) settle(result, (owned[result.memory] as Storage).retain(), result.offset);
       else {
@@ -68,69 +95,103 @@ export class PlanRunner {
       if (storage.error === undefined && storage.producer < queue.mark) storage.producer = -1;
     }
     if (storage.error === undefined) return undefined;
-    return new GpuosError('GPUOS_DEPENDENCY_FAILED', 'A value that this one is made from was never computed.', { cause: storage.error });
+    return dependencyFailed(storage.error);
   }
 
-  #submit(plan: Plan, externals: readonly Tensor[], owned: readonly Storage[], queue: Queue, afterBlocks: number): void {
-    const { heap, device } = this.#system;
-    const addresses = this.#addresses;
-    let after = afterBlocks;
+  #submit(plan: Plan, externals: readonly Tensor[], owned: readonly Storage[], workspace: Block | undefined, params: Block | undefined, queue: Queue): void {
+    const { device } = this.#system;
     const packings = this.#packings(plan, externals, queue);
     packings.forEach((storage, i) => {
-      addresses[plan.externals + i] = storage.block.address;
+      if (storage !== undefined) this.#addresses[plan.externals + i] = storage.block.address;
     });
-    let workspace: Block | undefined;
-    if (plan.workspaceBytes > 0) {
-      workspace = heap.allocate(plan.workspaceBytes, queue.mark);
-      after = Math.max(after, workspace.lastUse);
-      addresses[plan.externals + plan.packings.length + plan.owned.length] = workspace.address;
-    }
-    const single = plan.steps.length === 1 ? (plan.steps[0] as Step) : undefined;
-    const inline = single !== undefined && single.pointers.length <= MIN_POINTERS && single.words.length <= INLINE_STEP_WORDS;
-    const params = inline ? undefined : heap.allocate(plan.paramsBytes, queue.mark, true);
+    // Memory that is used anew may still be in use by tasks up to here.
+    let after = workspace?.lastUse ?? -1;
+    for (const storage of owned) after = Math.max(after, storage.block.lastUse);
     const sequences = new Array<number>(plan.steps.length);
+    const failures: unknown[] = [];
     let tiles = 0;
     for (let index = 0; index < plan.steps.length; index++) {
       const step = plan.steps[index] as Step;
-      const dependencies = this.#dependencies(step, sequences, externals, packings, plan.externals, queue);
-      const order = { after: step.after >= 0 ? Math.max(after, sequences[step.after] as number) : after, dependencies };
-      if (dependencies.length > 4) {
-        // Values still on their way that do not fit: wait for all before it instead; a failure shows when they are read.
-        order.after = queue.tail - 1;
-        order.dependencies = dependencies.slice(0, 4);
+      this.#failure = undefined;
+      const dependencies = this.#dependencies(plan, step, sequences, failures, externals, packings, queue);
+      if (this.#failure !== undefined) {
+        failures[index] = this.#failure;
+        sequences[index] = -1;
+        continue;
       }
+      const order = {
+        after: step.after >= 0 ? Math.max(after, sequences[step.after] as number) : after,
+        dependencies: dependencies.length > DEPENDENCIES ? this.#joined(dependencies, queue) : dependencies,
+      };
       sequences[index] = params === undefined ? this.#writeInline(step, externals, order, queue) : this.#write(step, params, externals, order, queue);
+      this.#counters.tasks++;
       tiles += step.tiles;
     }
     const last = queue.tail - 1;
     for (const external of externals) if (external.storage !== undefined) external.storage.block.lastUse = last;
-    for (const packing of packings) packing.block.lastUse = last;
+    for (const packing of packings) if (packing !== undefined) packing.block.lastUse = last;
     owned.forEach((storage, i) => {
       const { step } = plan.owned[i] as Plan['owned'][number];
       storage.producer = step < 0 ? -1 : (sequences[step] as number);
+      storage.error = failures[step];
       storage.block.lastUse = last;
     });
-    for (const block of [workspace, params]) {
-      if (block === undefined) continue;
-      block.lastUse = last;
-      heap.release(block);
-    }
-    this.#counters.tasks += plan.steps.length;
+    if (workspace !== undefined) workspace.lastUse = last;
+    if (params !== undefined) params.lastUse = last;
     device.ringDoorbell(tiles);
   }
 
-  #dependencies(step: Step, sequences: readonly number[], externals: readonly Tensor[], packings: readonly Storage[], first: number, queue: Queue): Dependency[] {
+  /** Externals of this run that are known to have failed, and why. */
+  readonly #failed = new Map<number, unknown>();
+  /** Why the step at hand cannot run. */
+  #failure: unknown;
+
+  /** What a step waits for. Sets #failure if one of its producers has failed already: then it is not to be submitted. */
+  #dependencies(
+    plan: Plan,
+    step: Step,
+    sequences: readonly number[],
+    failures: readonly unknown[],
+    externals: readonly Tensor[],
+    packings: readonly (Storage | undefined)[],
+    queue: Queue,
+  ): Dependency[] {
+    const first = plan.externals;
     let list = NO_DEPENDENCIES;
     const add = (sequence: number): void => {
-      if (sequence < queue.mark || list.some((known) => known.sequence === sequence)) return;
+      if (sequence < queue.mark) {
+        // Complete, but perhaps not well: a full ring lets tasks of this very run end before its last is written.
+        const failure = sequence < 0 ? undefined : queue.failure(sequence);
+        if (failure !== undefined) this.#failure ??= dependencyFailed(failure);
+        return;
+      }
+      if (list.some((known) => known.sequence === sequence)) return;
       if (list === NO_DEPENDENCIES) list = [];
       list.push({ queue: 0, sequence });
     };
-    for (let i = 0; i < step.dependencies.length; i++) add(sequences[step.dependencies[i] as number] as number);
+    for (let i = 0; i < step.dependencies.length; i++) {
+      const producer = step.dependencies[i] as number;
+      this.#failure ??= failures[producer];
+      add(sequences[producer] as number);
+    }
     for (let i = 0; i < step.externals.length; i++) {
       const external = step.externals[i] as number;
+      const source = external < first ? external : (plan.packings[external - first] as Packing).external;
+      this.#failure ??= this.#failed.get(source);
       const storage = external < first ? (externals[external] as Tensor).storage : packings[external - first];
       if (storage !== undefined && storage.producer >= 0) add(storage.producer);
+    }
+    return list;
+  }
+
+  /** More producers than a descriptor holds are gathered by tasks that do nothing, so that the failure of each is passed on. */
+  #joined(dependencies: Dependency[], queue: Queue): Dependency[] {
+    let list = dependencies;
+    while (list.length > DEPENDENCIES) {
+      const order = { after: -1, dependencies: list.slice(0, DEPENDENCIES) };
+      const sequence = queue.writeInline(this.#system.operators.builtIn('nop'), 1, [], [1], order);
+      this.#counters.tasks++;
+      list = [...list.slice(DEPENDENCIES), { queue: 0, sequence }];
     }
     return list;
   }
@@ -144,9 +205,25 @@ export class PlanRunner {
 
   #write(step: Step, params: Block, externals: readonly Tensor[], order: { after: number; dependencies: Dependency[] }, queue: Queue): number {
     const { i32 } = this.#system.device.views();
+    const { stages } = step;
+    for (let i = 0; i < stages.length; i++) this.#writeStage(i32, stages[i] as Stage, params.address, externals);
     const address = params.address + step.params;
-    let at = address >> 2;
-    const { pointers, offsets, words } = step;
+    if (stages.length > 1) {
+      let at = (address >> 2) + 2 * MIN_POINTERS;
+      i32[at++] = step.units;
+      i32[at++] = stages.length;
+      for (let i = 0; i < stages.length; i++) {
+        const stage = stages[i] as Stage;
+        i32[at++] = stage.slot;
+        i32[at++] = params.address + stage.params;
+      }
+    }
+    return queue.writeDescriptor(step.slot, step.tiles, address, order);
+  }
+
+  #writeStage(i32: Int32Array, stage: Stage, base: number, externals: readonly Tensor[]): void {
+    let at = (base + stage.params) >> 2;
+    const { pointers, offsets, words } = stage;
     const addresses = this.#addresses;
     for (let i = 0; i < pointers.length; i++) {
       const pointer = pointers[i] as number;
@@ -154,26 +231,26 @@ export class PlanRunner {
     }
     at += 2 * Math.max(MIN_POINTERS, pointers.length);
     for (let i = 0; i < words.length; i++) i32[at + i] = words[i] as number;
-    for (const { word, external } of step.scalars) {
+    for (const { word, external } of stage.scalars) {
       const tensor = externals[external] as Tensor;
       this.#word(i32, at + word, tensor.value as number, tensor.dtype === 'float32');
     }
-    return queue.writeDescriptor(step.slot, step.tiles, address, order);
   }
 
   readonly #inlinePointers: number[] = [];
   readonly #inlineWords = new Int32Array(INLINE_STEP_WORDS);
 
   #writeInline(step: Step, externals: readonly Tensor[], order: { after: number; dependencies: Dependency[] }, queue: Queue): number {
+    const stage = step.stages[0] as Stage;
     const pointers = this.#inlinePointers;
-    pointers.length = step.pointers.length;
+    pointers.length = stage.pointers.length;
     for (let i = 0; i < pointers.length; i++) {
-      const pointer = step.pointers[i] as number;
-      pointers[i] = pointer < 0 ? 0 : (this.#addresses[pointer] as number) + (step.offsets[i] as number);
+      const pointer = stage.pointers[i] as number;
+      pointers[i] = pointer < 0 ? 0 : (this.#addresses[pointer] as number) + (stage.offsets[i] as number);
     }
     const words = this.#inlineWords;
-    words.set(step.words);
-    for (const { word, external } of step.scalars) {
+    words.set(stage.words);
+    for (const { word, external } of stage.scalars) {
       const tensor = externals[external] as Tensor;
       this.#word(words, word, tensor.value as number, tensor.dtype === 'float32');
     }
@@ -181,8 +258,9 @@ export class PlanRunner {
   }
 
   /** Memory of each packing, submitting what was not packed before. */
-  #packings(plan: Plan, externals: readonly Tensor[], queue: Queue): Storage[] {
+  #packings(plan: Plan, externals: readonly Tensor[], queue: Queue): (Storage | undefined)[] {
     return plan.packings.map((packing) => {
+      if (this.#failed.has(packing.external)) return undefined;
       const external = externals[packing.external] as Tensor;
       const source = external.storage as Storage;
       const key = `${external.offset}|${packing.key}`;
@@ -200,7 +278,13 @@ export class PlanRunner {
     const target = heap.allocate(packing.elements * 4, queue.mark);
     const { call } = packing;
     const bytes = Math.max(MIN_POINTERS, call.pointers.length) * 8 + call.words.length * 4;
-    const params = heap.allocate(bytes, queue.mark, true);
+    let params: Block;
+    try {
+      params = heap.allocate(bytes, queue.mark, true);
+    } catch (error) {
+      heap.release(target);
+      throw error;
+    }
     const { i32 } = device.views();
     let at = params.address >> 2;
     call.pointers.forEach((pointer, i) => {

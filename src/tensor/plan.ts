@@ -1,19 +1,15 @@
-import type { Device, KernelCall, OperandView } from '../backends/backend.ts';
+import type { Device } from '../backends/backend.ts';
 import { GpuosError } from '../errors.ts';
-import type { DType } from '../ops/define.ts';
-import { matmulSizes } from '../ops/matrix.ts';
 import { MIN_POINTERS, POINTER_BYTES } from '../ops/program.ts';
 import type { Operators } from '../runtime/operators.ts';
-import { emitProgram, type Emission } from './emission.ts';
-import { Fusion, type FusionResult, type Group, type Operand, type ProgramGroup } from './fusion.ts';
-import { type Graph, type GraphNode, isExternal } from './graph.ts';
-import type { ShapeInfo } from './shape-info.ts';
-import { isContiguous } from './view.ts';
+import { type Chain, formChains } from './chains.ts';
+import { Drafting, ELEMENT_BYTES, type Packing, type Task } from './drafts.ts';
+import { Fusion, type FusionResult, type Operand } from './fusion.ts';
+import { type Graph, isExternal } from './graph.ts';
 
-/** One task of a plan: a descriptor and its parameter block but for addresses and sequences. */
-export interface Step {
+/** One device function of a step: its slot and its parameter block but for addresses. */
+export interface Stage {
   readonly slot: number;
-  readonly tiles: number;
   /** Index into the run's addresses, or -1 for none. */
   readonly pointers: Int32Array;
   /** Byte offset to add to each address. */
@@ -22,21 +18,22 @@ export interface Step {
   readonly scalars: readonly { readonly word: number; readonly external: number }[];
   /** Byte offset of its parameter block in the run's. */
   readonly params: number;
+}
+
+/** One task of a plan. With several stages it is a chain, whose own parameter block names theirs. */
+export interface Step {
+  readonly slot: number;
+  readonly tiles: number;
+  readonly units: number;
+  readonly stages: readonly Stage[];
+  /** Byte offset of the chain's parameter block; that of the only stage otherwise. */
+  readonly params: number;
   /** Steps that write what it reads; at most 4. */
   readonly dependencies: Int32Array;
   /** It writes memory that steps up to this one use for something else; -1: none. */
   readonly after: number;
   /** Externals that it reads. */
   readonly externals: Int32Array;
-}
-
-/** A constant matrix to be brought into the order that matmul reads fastest, once. */
-export interface Packing {
-  readonly external: number;
-  readonly key: string;
-  readonly elements: number;
-  readonly call: KernelCall;
-  readonly offsetBytes: number;
 }
 
 /** Where a value that the caller may ask for lies after a run. */
@@ -60,29 +57,22 @@ export interface Plan {
   readonly workspaceBytes: number;
   readonly paramsBytes: number;
   readonly externals: number;
+  /** Estimate of the whole work on one core. */
+  readonly costNs: number;
 }
 
 /** A tile should last at least this long: below it, sharing costs more than it gains. */
 const TILE_NS = 6000;
-const ELEMENT_BYTES = 4;
+/** Tiles a worker, for balance. */
+const TILES_PER_WORKER = 2;
+const MAX_TILES = 64;
 const ALIGN_BYTES = 64;
 const MAX_DEPENDENCIES = 4;
 /** A slot of the workspace is used anew only this many steps later, so that the order that this forces costs nothing. */
 const REUSE_DISTANCE = 3;
-/** A product of fewer rows than this reads its matrix once either way, so packing gains nothing. */
-const PACKING_ROWS = 4;
 
 const align = (bytes: number): number => Math.ceil(bytes / ALIGN_BYTES) * ALIGN_BYTES;
-
-interface Draft {
-  readonly slot: number;
-  readonly units: number;
-  readonly costNs: number;
-  readonly pointers: readonly ({ readonly ref: number; readonly offset: number } | undefined)[];
-  readonly words: readonly number[];
-  readonly scalars: Emission['scalars'];
-  readonly writes: readonly number[];
-}
+const NOTHING = new Int32Array(0);
 
 export interface PlannerHost {
   readonly device: Device;
@@ -93,280 +83,161 @@ export interface PlannerHost {
 export class Planner {
   readonly #host: PlannerHost;
   readonly #graph: Graph;
+  readonly #fused: boolean;
   readonly #fusion: FusionResult;
-  readonly #packings: Packing[] = [];
+  readonly #drafting: Drafting;
+  #paramsBytes = 0;
 
   constructor(host: PlannerHost, graph: Graph, fused: boolean) {
     this.#host = host;
     this.#graph = graph;
+    this.#fused = fused;
     this.#fusion = new Fusion(graph, fused).run();
+    this.#drafting = new Drafting(host.device, graph, this.#fusion);
   }
 
   plan(): Plan {
-    const materialized = this.#materialized();
-    const drafts: Draft[] = [];
-    for (const group of this.#fusion.groups) drafts.push(...this.#draft(group, materialized));
-    return this.#assemble(drafts, materialized);
+    const materialized = this.#drafting.materialized();
+    const tasks = this.#drafting.tasks(materialized);
+    return this.#assemble(formChains(tasks, this.#fused), materialized);
   }
 
-  #dtype(ref: number): DType {
-    // Packings, numbered on from the externals, are of float32 as matmul is.
-    if (isExternal(ref)) return this.#graph.externals[~ref]?.dtype ?? 'float32';
-    const node = this.#graph.nodes[ref];
-    return node === undefined ? (this.#fusion.copies[ref - this.#graph.nodes.length]?.dtype as DType) : node.dtype;
+  #slot(task: Task): number {
+    const { operators } = this.#host;
+    return typeof task.function === 'string' ? operators.builtIn(task.function) : operators.inject(task.function.program, task.function.name).id;
   }
 
-  #info(ref: number): ShapeInfo {
-    const node = this.#graph.nodes[ref];
-    return node === undefined ? (this.#fusion.copies[ref - this.#graph.nodes.length]?.info as ShapeInfo) : node.info;
+  #tiles(chain: Chain): number {
+    const workers = this.#host.device.workers + 1;
+    const costNs = chain.stages.reduce((sum, task) => sum + task.costNs, 0);
+    const units = Math.min(...chain.stages.map((task) => task.units));
+    return Math.max(1, Math.min(MAX_TILES, units, TILES_PER_WORKER * workers, Math.round(costNs / TILE_NS)));
   }
 
-  /** Nodes that get memory: read from outside their kernel, or wanted by the caller. */
-  #materialized(): Set<number> {
-    const result = new Set<number>();
-    const read = (ref: number): void => {
-      if (!isExternal(ref)) result.add(ref);
-    };
-    for (const group of this.#fusion.groups) {
-      if (group.kind === 'program') {
-        for (const member of group.members) for (const arg of member.args) if ('access' in arg) read(arg.access.ref);
-      } else if (group.kind === 'copy') {
-        read(group.source.base);
-        result.add(group.node);
-      } else {
-        const node = this.#graph.nodes[group.node] as GraphNode;
-        for (const ref of node.inputs) read(this.#operand(ref).base);
-        result.add(group.node);
-      }
-    }
+  /** Values with memory of their own, which outlives the plan: for each the index of its output. */
+  #owned(materialized: ReadonlySet<number>): Map<number, number> {
+    const result = new Map<number, number>();
     this.#graph.nodes.forEach((node, index) => {
-      if (node.needed) read((this.#fusion.operands[index] as Operand).base);
-      if (node.output > 0) result.add(index);
+      const { base } = this.#fusion.operands[index] as Operand;
+      if ((node.alive || node.needed) && !isExternal(base) && materialized.has(base) && !result.has(base)) result.set(base, result.size);
     });
     return result;
   }
 
-  #operand(ref: number): Operand {
-    if (!isExternal(ref)) return this.#fusion.operands[ref] as Operand;
-    const external = this.#graph.externals[~ref] as Graph['externals'][number];
-    const view = external.kind === 'storage' ? external.view : { strides: external.info.strides, offset: 0 };
-    return { base: ref, info: external.info, view };
+  #params(pointers: number, words: number): number {
+    const at = this.#paramsBytes;
+    this.#paramsBytes += align(Math.max(MIN_POINTERS, pointers) * POINTER_BYTES + words * ELEMENT_BYTES);
+    return at;
   }
 
-  #view(operand: Operand): OperandView {
-    return { shape: operand.info.dims, dtype: this.#dtype(operand.base), strides: operand.view.strides, offset: operand.view.offset };
-  }
-
-  #draft(group: Group, materialized: ReadonlySet<number>): Draft[] {
-    if (group.kind === 'fixed') return this.#draftFixed(group.node);
-    if (group.kind === 'copy') {
-      const info = this.#info(group.node);
-      if (info.size === 0) return [];
-      const output = { shape: group.source.info.dims, dtype: this.#dtype(group.node), strides: group.source.info.strides, offset: 0 };
-      return [this.#call(this.#host.device.lowerCopy(this.#view(group.source), output), [group.source], [group.node])];
-    }
-    return this.#draftProgram(group, materialized);
-  }
-
-  #draftProgram(group: ProgramGroup, materialized: ReadonlySet<number>): Draft[] {
-    const writes = group.members.filter((member) => materialized.has(member.node));
-    if (writes.every((member) => this.#info(member.node).size === 0)) return [];
-    const emission = emitProgram(group, this.#graph, (ref) => this.#dtype(ref), (node) => materialized.has(node));
-    if (emission === undefined) {
-      throw new GpuosError('GPUOS_INTERNAL', `A kernel of ${group.members.length} operations has too many dimensions.`);
-    }
-    const names = group.members.map((member) => (this.#graph.nodes[member.node] as GraphNode).definition.name);
-    const name = names.length === 1 ? (names[0] as string) : `fused:${names.length > 6 ? `${names.slice(0, 5).join('+')}+${names.length - 5} more` : names.join('+')}`;
-    const { id } = this.#host.operators.inject(emission.program, name);
-    return [
-      {
-        slot: id,
-        units: emission.units,
-        costNs: emission.costNs,
-        pointers: [...emission.reads, ...emission.writes.map((node) => ({ ref: node, offset: 0 }))],
-        words: emission.words,
-        scalars: emission.scalars,
-        writes: emission.writes,
-      },
-    ];
-  }
-
-  #draftFixed(index: number): Draft[] {
-    const node = this.#graph.nodes[index] as GraphNode;
-    const { device } = this.#host;
-    const { name } = node.definition;
-    const outputs = [index];
-    this.#graph.nodes.forEach((other, i) => {
-      if (other.output > 0 && other.inputs[0] === index) outputs[other.output] = i;
-    });
-    if (outputs.every((output) => this.#info(output).size === 0)) return [];
-    const inputs = node.inputs.map((ref) => this.#operand(ref));
-    const outputViews = outputs.map((output) => {
-      const info = this.#info(output);
-      return { shape: info.dims, dtype: this.#dtype(output), strides: info.strides, offset: 0 };
-    });
-    const packed = name === 'matmul' && this.#pack(node, inputs);
-    // What the device's function cannot read with strides is copied first.
-    const copies: Draft[] = [];
-    inputs.forEach((operand, i) => {
-      if (isContiguous(operand.info, operand.view) || device.acceptsStrides(name, i)) return;
-      const copy = this.#temporary(operand);
-      copies.push(this.#call(device.lowerCopy(this.#view(operand), this.#view(copy)), [operand], [copy.base]));
-      inputs[i] = copy;
-    });
-    const call = device.lower(name, inputs.map((operand) => this.#view(operand)), outputViews, node.attributes, { packed });
-    return [...copies, this.#call(call, inputs, outputs)];
-  }
-
-  /** Workspace of the operand's size, contiguous. */
-  #temporary(operand: Operand): Operand {
-    const base = this.#graph.nodes.length + this.#fusion.copies.length;
-    this.#fusion.copies.push({ info: operand.info, dtype: this.#dtype(operand.base) });
-    return { base, info: operand.info, view: { strides: operand.info.strides, offset: 0 } };
-  }
-
-  /**
-   * A matrix that is used again and again is packed, if the product has enough rows to gain by it: input
-   * 1 then refers to the packing instead. Packings are numbered on from the externals.
-   */
-  #pack(node: GraphNode, inputs: Operand[]): boolean {
-    const { packing } = this.#host.device;
-    const [a, b] = inputs as [Operand, Operand];
-    const external = isExternal(b.base) ? this.#graph.externals[~b.base] : undefined;
-    if (packing === undefined || external?.kind !== 'storage' || !external.reused || b.info.dims.length !== 2) return false;
-    const { n, k } = matmulSizes(a.info.dims, b.info.dims, node.attributes);
-    if (n * k === 0 || node.info.size / n < PACKING_ROWS) return false;
-    const [first, second] = b.view.strides as [number, number];
-    const strides = node.attributes['transposeB'] === true ? [second, first] : [first, second];
-    const key = `${b.view.offset}/${k}x${n}/${strides.join()}`;
-    let index = this.#packings.findIndex((known) => known.external === ~b.base && known.key === key);
-    if (index < 0) {
-      const elements = packing.elements(k, n);
-      const source = { shape: [k, n], dtype: external.dtype, strides, offset: 0 };
-      const call = packing.lower(source, { shape: [elements], dtype: external.dtype, strides: [1], offset: 0 });
-      index = this.#packings.push({ external: ~b.base, key, elements, call, offsetBytes: b.view.offset * ELEMENT_BYTES }) - 1;
-    }
-    inputs[1] = { base: ~(this.#graph.externals.length + index), info: b.info, view: { strides: b.info.strides, offset: 0 } };
-    return true;
-  }
-
-  #call(call: KernelCall, inputs: readonly Operand[], outputs: readonly number[]): Draft {
-    return {
-      slot: this.#host.operators.builtIn(call.kernel),
-      units: call.units,
-      costNs: call.costNs,
-      pointers: call.pointers.map((pointer) => {
-        if ('input' in pointer) {
-          const operand = inputs[pointer.input] as Operand;
-          return { ref: operand.base, offset: operand.view.offset };
-        }
-        return 'output' in pointer ? { ref: outputs[pointer.output] as number, offset: 0 } : undefined;
-      }),
-      words: call.words,
-      scalars: [],
-      writes: outputs,
-    };
-  }
-
-  #tiles(draft: Draft): number {
-    const workers = this.#host.device.workers + 1;
-    return Math.max(1, Math.min(64, draft.units, 2 * workers, Math.round(draft.costNs / TILE_NS)));
-  }
-
-  #assemble(drafts: readonly Draft[], materialized: ReadonlySet<number>): Plan {
+  #assemble(chains: readonly Chain[], materialized: ReadonlySet<number>): Plan {
+    const { packings } = this.#drafting;
     const externals = this.#graph.externals.length;
-    const ownedOf = new Map<number, number>();
-    const owned: { bytes: number; step: number }[] = [];
-    this.#graph.nodes.forEach((node, index) => {
-      const { base } = this.#fusion.operands[index] as Operand;
-      if (!(node.alive || node.needed) || isExternal(base) || !materialized.has(base) || ownedOf.has(base)) return;
-      ownedOf.set(base, owned.push({ bytes: this.#info(base).size * ELEMENT_BYTES, step: -1 }) - 1);
-    });
+    const ownedOf = this.#owned(materialized);
+    const ownedSteps = new Array<number>(ownedOf.size).fill(-1);
+    const firstOwned = externals + packings.length;
+    const workspaceAddress = firstOwned + ownedOf.size;
 
     const lastReader = new Map<number, number>();
-    drafts.forEach((draft, step) => {
-      for (const pointer of draft.pointers) if (pointer !== undefined && !isExternal(pointer.ref)) lastReader.set(pointer.ref, step);
+    chains.forEach((chain, index) => {
+      for (const task of chain.stages) {
+        for (const pointer of task.pointers) if (pointer !== undefined && !isExternal(pointer.ref)) lastReader.set(pointer.ref, index);
+      }
     });
 
-    const firstOwned = externals + this.#packings.length;
-    const workspaceAddress = firstOwned + owned.length;
     const workspace = new Workspace();
     const writer = new Map<number, number>();
     const steps: Step[] = [];
-    const stepOfDraft: number[] = [];
-    let params = 0;
-    const push = (step: Omit<Step, 'params'>): number => {
-      const at = params;
-      params += align(Math.max(MIN_POINTERS, step.pointers.length) * POINTER_BYTES + step.words.length * ELEMENT_BYTES);
-      return steps.push({ ...step, params: at }) - 1;
-    };
+    const stepOf: number[] = []; // chain -> step
     const nop = this.#host.operators.builtIn('nop');
+    let total = 0;
 
-    drafts.forEach((draft, index) => {
+    chains.forEach((chain, index) => {
       let after = -1;
-      for (const node of draft.writes) {
-        if (ownedOf.has(node)) continue;
-        const waits = workspace.place(node, this.#info(node).size * ELEMENT_BYTES, index, lastReader.get(node) ?? index);
-        if (waits >= 0) after = Math.max(after, stepOfDraft[waits] as number);
-      }
-      const pointers = new Int32Array(draft.pointers.length).fill(-1);
-      const offsets = new Int32Array(draft.pointers.length);
       const reads = new Set<number>();
       const outside = new Set<number>();
-      draft.pointers.forEach((pointer, i) => {
-        if (pointer === undefined) return;
-        const { ref, offset } = pointer;
-        offsets[i] = offset * ELEMENT_BYTES;
-        if (isExternal(ref)) {
-          pointers[i] = ~ref;
-          outside.add(~ref);
-          return;
+      const own = new Set(chain.stages.flatMap((task) => task.writes));
+      const stages = chain.stages.map((task): Stage => {
+        for (const node of task.writes) {
+          if (ownedOf.has(node)) continue;
+          const waits = workspace.place(node, this.#drafting.info(node).size * ELEMENT_BYTES, index, lastReader.get(node) ?? index);
+          if (waits >= 0) after = Math.max(after, stepOf[waits] as number);
         }
-        const own = ownedOf.get(ref);
-        if (own !== undefined) pointers[i] = firstOwned + own;
-        else {
-          pointers[i] = workspaceAddress;
-          offsets[i] = (offsets[i] as number) + workspace.offset(ref);
-        }
-        if (!draft.writes.includes(ref)) reads.add(writer.get(ref) ?? -1);
+        const pointers = new Int32Array(task.pointers.length).fill(-1);
+        const offsets = new Int32Array(task.pointers.length);
+        task.pointers.forEach((pointer, i) => {
+          if (pointer === undefined) return;
+          const { ref, offset } = pointer;
+          offsets[i] = offset * ELEMENT_BYTES;
+          if (isExternal(ref)) {
+            pointers[i] = ~ref;
+            outside.add(~ref);
+            return;
+          }
+          const output = ownedOf.get(ref);
+          pointers[i] = output !== undefined ? firstOwned + output : workspaceAddress;
+          if (output === undefined) offsets[i] = (offsets[i] as number) + workspace.offset(ref);
+          if (!own.has(ref)) reads.add(writer.get(ref) ?? -1);
+        });
+        total += task.costNs;
+        const params = this.#params(pointers.length, task.words.length);
+        return { slot: this.#slot(task), pointers, offsets, words: Int32Array.from(task.words), scalars: task.scalars, params };
       });
       reads.delete(-1);
-      // More producers than a descriptor holds are gathered by tasks that do nothing.
-      let dependencies = [...reads].sort((a, b) => a - b);
-      while (dependencies.length > MAX_DEPENDENCIES) {
-        const joined = dependencies.slice(0, MAX_DEPENDENCIES);
-        const empty = new Int32Array(0);
-        const join = push({ slot: nop, tiles: 1, pointers: empty, offsets: empty, words: new Int32Array(1), scalars: [], dependencies: Int32Array.from(joined), after: -1, externals: empty });
-        dependencies = [...dependencies.slice(MAX_DEPENDENCIES), join];
-      }
-      const step = push({
-        slot: draft.slot,
-        tiles: this.#tiles(draft),
-        pointers,
-        offsets,
-        words: Int32Array.from(draft.words),
-        scalars: draft.scalars,
+      const dependencies = this.#joined([...reads].sort((a, b) => a - b), steps, nop);
+      const chained = stages.length > 1;
+      const step = steps.push({
+        slot: chained ? this.#host.operators.builtIn('chain') : (stages[0] as Stage).slot,
+        tiles: this.#tiles(chain),
+        units: chain.units,
+        stages,
+        params: chained ? this.#params(0, 2 + 2 * stages.length) : (stages[0] as Stage).params,
         dependencies: Int32Array.from(dependencies),
         after,
         externals: Int32Array.from(outside),
       });
-      stepOfDraft.push(step);
-      for (const node of draft.writes) {
-        writer.set(node, step);
-        const own = ownedOf.get(node);
-        if (own !== undefined) (owned[own] as { step: number }).step = step;
+      stepOf.push(step - 1);
+      for (const node of own) {
+        writer.set(node, step - 1);
+        const output = ownedOf.get(node);
+        if (output !== undefined) ownedSteps[output] = step - 1;
       }
     });
 
+    return {
+      steps,
+      owned: [...ownedOf.keys()].map((node, i) => ({ bytes: this.#drafting.info(node).size * ELEMENT_BYTES, step: ownedSteps[i] as number })),
+      results: this.#results(ownedOf),
+      packings,
+      workspaceBytes: workspace.bytes,
+      paramsBytes: this.#paramsBytes,
+      externals,
+      costNs: total,
+    };
+  }
+
+  /** More producers than a descriptor holds are gathered by tasks that do nothing. */
+  #joined(producers: readonly number[], steps: Step[], nop: number): readonly number[] {
+    let rest = producers;
+    while (rest.length > MAX_DEPENDENCIES) {
+      const params = this.#params(0, 1);
+      const stage = { slot: nop, pointers: NOTHING, offsets: NOTHING, words: new Int32Array(1), scalars: [], params };
+      const dependencies = Int32Array.from(rest.slice(0, MAX_DEPENDENCIES));
+      const join = steps.push({ slot: nop, tiles: 1, units: 1, stages: [stage], params, dependencies, after: -1, externals: NOTHING }) - 1;
+      rest = [...rest.slice(MAX_DEPENDENCIES), join];
+    }
+    return rest;
+  }
+
+  #results(ownedOf: ReadonlyMap<number, number>): Result[] {
     const results: Result[] = [];
     this.#graph.nodes.forEach((node, index) => {
-      const operand = this.#fusion.operands[index] as Operand;
-      if (!(node.alive || node.needed)) return;
-      const memory = isExternal(operand.base) ? operand.base : ownedOf.get(operand.base);
-      if (memory === undefined) return;
-      results.push({ node: index, memory, strides: operand.view.strides, offset: operand.view.offset });
+      if (!node.alive && !node.needed) return;
+      const { base, view } = this.#fusion.operands[index] as Operand;
+      const memory = isExternal(base) ? base : ownedOf.get(base);
+      if (memory !== undefined) results.push({ node: index, memory, strides: view.strides, offset: view.offset });
     });
-    return { steps, owned, results, packings: this.#packings, workspaceBytes: workspace.bytes, paramsBytes: params, externals };
+    return results;
   }
 }
 
@@ -376,7 +247,7 @@ class Workspace {
   readonly #busy: { offset: number; bytes: number; until: number }[] = [];
   bytes = 0;
 
-  /** Returns the draft that has to be complete before the place may be written, or -1. */
+  /** Returns the chain that has to be complete before the place may be written, or -1. */
   place(node: number, bytes: number, step: number, lastReader: number): number {
     const size = align(Math.max(1, bytes));
     for (const slot of this.#busy) {

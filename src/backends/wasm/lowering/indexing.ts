@@ -17,7 +17,8 @@ export function lowerGather(inputs: readonly OperandView[], outputs: readonly Op
   const count = product(indices.shape.slice(batchDims));
   const inner = product(x.shape.slice(axis + 1));
   const units = inner === 0 ? 0 : product(x.shape.slice(0, axis)) * count;
-  return call('gather', inputs, outputs, [units, outer, at(x.shape, axis), count, inner], units * (ROW_NS + inner * COPY_NS));
+  const words = [units, outer, at(x.shape, axis), count, inner];
+  return { ...call('gather', inputs, outputs, words, units * (ROW_NS + inner * COPY_NS)), aligned: [] };
 }
 
 export function lowerGatherNd(inputs: readonly OperandView[], outputs: readonly OperandView[]): KernelCall {
@@ -25,13 +26,8 @@ export function lowerGatherNd(inputs: readonly OperandView[], outputs: readonly 
   const depth = at(indices.shape, -1);
   const inner = product(x.shape.slice(depth));
   const units = inner === 0 ? 0 : product(indices.shape.slice(0, -1));
-  return call(
-    'gather_nd',
-    inputs,
-    outputs,
-    [units, inner, depth, ...x.shape.slice(0, depth)],
-    units * (ROW_NS * (depth + 1) + inner * COPY_NS),
-  );
+  const words = [units, inner, depth, ...x.shape.slice(0, depth)];
+  return { ...call('gather_nd', inputs, outputs, words, units * (ROW_NS * (depth + 1) + inner * COPY_NS)), aligned: [] };
 }
 
 /** Words that the scatter kernels share: rows of the output as units, its inner size, and how updates and indices lie. */
@@ -46,7 +42,7 @@ export function lowerScatterNd(inputs: readonly OperandView[], outputs: readonly
   const [indices, updates] = inputs as readonly [OperandView, OperandView];
   const shape = (outputs[0] as OperandView).shape;
   const { words, costNs } = scatterWords(shape, at(indices.shape, -1), product(indices.shape.slice(0, -1)), undefined);
-  return call('scatter_nd', inputs, outputs, [...words, Number(updates.dtype !== 'float32')], costNs);
+  return { ...call('scatter_nd', inputs, outputs, [...words, Number(updates.dtype !== 'float32')], costNs), aligned: [] };
 }
 
 /** The output may share the memory of x. */
@@ -62,7 +58,7 @@ export function lowerSparseToDense(inputs: readonly OperandView[], outputs: read
   const count = indices.shape.length === 0 ? 1 : at(indices.shape, 0);
   const step = values.shape.length === 0 ? 0 : 1;
   const { words, costNs } = scatterWords((outputs[0] as OperandView).shape, depth, count, step);
-  return call('sparse_to_dense', inputs, outputs, words, costNs);
+  return { ...call('sparse_to_dense', inputs, outputs, words, costNs), aligned: [] };
 }
 
 export function lowerConcat(inputs: readonly OperandView[], outputs: readonly OperandView[], attributes: Attributes): KernelCall {

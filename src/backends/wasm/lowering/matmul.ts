@@ -39,6 +39,11 @@ function matrixStrides(strides: readonly number[], transpose: boolean): [row: nu
   return transpose ? [column, row] : [row, column];
 }
 
+function isRowMajor(view: OperandView): boolean {
+  const dense = contiguousStrides(view.shape);
+  return view.offset === 0 && view.strides.every((stride, i) => view.shape[i] === 1 || stride === dense[i]);
+}
+
 /** a b alone: the planner runs bias and activation as a fused stage after it. */
 export function lowerMatmul(
   inputs: readonly OperandView[],
@@ -75,5 +80,8 @@ export function lowerMatmul(
   const words = [units, Number(packed), Number(columns), m, n, k, aRow, aColumn, bRow, bColumn, cRow, ...spaceWords(space)];
   const work = Math.max((2 * m * n * k) / FLOPS_PER_NS, (4 * k * n) / NARROW_BYTES_PER_NS);
   const packing = packed || m <= NARROW_ROWS || bColumn === 1 ? 0 : k * n * PACK_NS;
-  return call('matmul', [a, b], [output], words, count * (work + packing));
+  const kernel = call('matmul', [a, b], [output], words, count * (work + packing));
+  // Row u of the result needs row u of a, where a has a row for each and they follow one another.
+  const rowByRow = attributes['transposeA'] !== true && product(a.shape) === units * k && isRowMajor(a);
+  return columns ? kernel : { ...kernel, aligned: rowByRow ? [0] : [] };
 }
