@@ -53,6 +53,11 @@ export type ProgressStyle = 'quiet' | 'lines' | 'bar';
 
 const BAR_WIDTH = 24;
 
+/** The width to write for: that of the terminal (some claim to have none), else one that reads well. */
+export function widthOf(stream: { columns?: number }): number {
+  return stream.columns || 100;
+}
+
 /** How far the work has come, on stderr. */
 export class Progress {
   readonly #label: string;
@@ -89,7 +94,7 @@ export class Progress {
     const full = Math.round((done / this.#total) * BAR_WIDTH);
     const left = rate > 0 && done > 0 ? `${Math.ceil((this.#total - done) / rate)} s left` : '';
     const text = `${this.#label} ${'━'.repeat(full)}${'╌'.repeat(BAR_WIDTH - full)} ${done}/${this.#total}  ${rate.toFixed(0)}/s  ${left}`;
-    this.#stream.write(`\r\x1b[2K${truncate(text, (this.#stream.columns ?? 80) - 1)}`);
+    this.#stream.write(`\r\x1b[2K${truncate(text, widthOf(this.#stream) - 1)}`);
   }
 
   /** Takes the bar away, so that a line can be printed in its place. */

@@ -6,7 +6,7 @@ import { setImmediate } from 'node:timers/promises';
 import { GpuosError } from '../../errors.ts';
 import { readFlags } from '../../flags.ts';
 import { listenForInterrupt, type Interrupt } from '../interrupt.ts';
-import { Progress, progressStyle } from '../terminal.ts';
+import { Progress, progressStyle, widthOf } from '../terminal.ts';
 import { packageVersion } from '../version.ts';
 import type { BaselineName } from './baseline.ts';
 import { type Comparison, COMPARED_SENTENCES, compareWith } from './compare.ts';
@@ -135,11 +135,12 @@ class DemoRun {
         interrupted: this.#interrupt.exitCode !== undefined,
         tops: this.#tops.map(({ query, top }) => ({ query, hits: top.hits })),
       };
-      this.#say(`\n${reportText(report, process.stdout.columns ?? 100)}`);
+      this.#say(`\n${reportText(report, widthOf(process.stdout))}`);
       if (options.json) process.stdout.write(`${reportJson(report)}\n`);
     } finally {
       await this.#save();
-      await encoder.dispose();
+      // After an error the device may be gone; what was wrong first is what the user has to see.
+      await encoder.dispose().catch((error: Error) => process.stderr.write(`warning: ${error.message}\n`));
     }
     return this.#interrupt.exitCode ?? 0;
   }
@@ -176,7 +177,7 @@ class DemoRun {
     for (const { query, vector: queryVector, top } of this.#tops) {
       const hit = { passage, score: dot(queryVector, vector) };
       const place = top.offer(hit);
-      if (place >= 0) show(hitLine(this.#source, hit, place, this.#tops.length > 1 ? query : undefined, process.stdout.columns ?? 100));
+      if (place >= 0) show(hitLine(this.#source, hit, place, this.#tops.length > 1 ? query : undefined, widthOf(process.stdout)));
     }
   }
 
@@ -190,7 +191,7 @@ class DemoRun {
     for (const [number, vector] of this.#index.vectors) this.#offer(number, vector, () => {});
     for (const { query, top } of this.#tops) {
       for (const [place, hit] of top.hits.entries()) {
-        this.#say(hitLine(this.#source, hit, place, this.#tops.length > 1 ? query : undefined, process.stdout.columns ?? 100));
+        this.#say(hitLine(this.#source, hit, place, this.#tops.length > 1 ? query : undefined, widthOf(process.stdout)));
         this.#shown();
       }
     }
