@@ -1,5 +1,6 @@
 import type { Attributes, DType } from '../../ops/define.ts';
 import { elementCount, MAX_RANK, sameShape } from '../../ops/shape.ts';
+import { shapeAttributes } from './attributes.ts';
 import type { BackendValues, DataType, TensorInfo } from './tfjs.ts';
 
 export type HostArray = Float32Array | Int32Array | Uint8Array;
@@ -64,7 +65,7 @@ export class DataRecord {
     const views = this.#views;
     for (const view of views) if (view.dtype === dtype && sameShape(view.shape, shape)) return view;
     let view = tensor;
-    if (!sameShape(tensor.shape, shape)) view = engine.apply('reshape', [view], { shape })[0] as RingTensor;
+    if (!sameShape(tensor.shape, shape)) view = engine.apply('reshape', [view], shapeAttributes(shape))[0] as RingTensor;
     if (tensor.dtype !== dtype) {
       const cast = engine.apply('cast', [view], { dtype })[0] as RingTensor;
       if (view !== tensor) view.dispose();

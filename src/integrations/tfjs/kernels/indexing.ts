@@ -1,4 +1,5 @@
 import { elementCount, normalizeAxis, sameShape } from '../../../ops/shape.ts';
+import { axisAttributes, gatherAttributes, shapeAttributes } from '../attributes.ts';
 import { DECLINED, type GpuosBackend } from '../backend.ts';
 import { concat as concatOnHost, gather as gatherOnHost, gatherNd as gatherNdOnHost, isSmall, scatter } from '../host-arithmetic.ts';
 import type { RingTensor } from '../record.ts';
@@ -23,7 +24,7 @@ function join(backend: GpuosBackend, inputs: readonly TensorInfo[], shapes: read
     if (parts.length === inputs.length) return backend.hostResult(concatOnHost(parts, axis), shape, first.dtype as 'int32');
   }
   const operands = inputs.map((input, i) => backend.operandAs(input, shapes[i] as Integers));
-  return backend.ring('concat', operands, { axis });
+  return backend.ring('concat', operands, axisAttributes(axis));
 }
 
 function concat(backend: GpuosBackend, inputs: readonly TensorInfo[], attributes: { axis: number | number[] }): TensorInfo {
@@ -80,7 +81,7 @@ function gatherV2(
     const shape = [...x.shape.slice(0, axis), ...indices.shape, ...x.shape.slice(axis + 1)];
     if (isSmall(shape)) return backend.hostResult(gatherOnHost(known, x.shape, at, axis), shape, x.dtype as 'int32');
   }
-  return backend.ring('gather', [backend.operand(x), backend.operand(indices)], { axis, batchDims });
+  return backend.ring('gather', [backend.operand(x), backend.operand(indices)], gatherAttributes(axis, batchDims));
 }
 
 function gatherNd(backend: GpuosBackend, { params, indices }: { params: TensorInfo; indices: TensorInfo }): TensorInfo {
@@ -127,7 +128,7 @@ function scatterNd(
       'int32',
     );
   }
-  return backend.ring('scatter-nd', [backend.operand(indices), backend.operand(updates)], { shape });
+  return backend.ring('scatter-nd', [backend.operand(indices), backend.operand(updates)], shapeAttributes(shape));
 }
 
 function tensorScatterUpdate(
@@ -162,7 +163,11 @@ function sparseToDense(
       return backend.hostResult(scatter('sparse-to-dense', base, shape, at, depth, known, false), shape, values.dtype as 'int32');
     }
   }
-  return backend.ring('sparse-to-dense', [backend.operand(indices), backend.operand(values), backend.operand(defaultValue)], { shape });
+  return backend.ring(
+    'sparse-to-dense',
+    [backend.operand(indices), backend.operand(values), backend.operand(defaultValue)],
+    shapeAttributes(shape),
+  );
 }
 
 function oneHot(
@@ -191,7 +196,9 @@ function tile(backend: GpuosBackend, { x }: X, { reps }: { reps: Integers }): Te
   if (reps.length !== x.shape.length) throw DECLINED;
   const shape = x.shape.map((size, i) => size * (reps[i] as number));
   const spread = x.shape.every((size, i) => size === 1 || reps[i] === 1);
-  return spread ? backend.ring('expand', [backend.operand(x)], { shape }) : backend.ring('tile', [backend.operand(x)], { reps });
+  return spread
+    ? backend.ring('expand', [backend.operand(x)], shapeAttributes(shape))
+    : backend.ring('tile', [backend.operand(x)], { reps });
 }
 
 function pad(backend: GpuosBackend, { x }: X, attributes: { paddings: readonly Integers[]; constantValue: number }): TensorInfo {

@@ -1,4 +1,6 @@
+import type { Attributes } from '../../../ops/define.ts';
 import { elementCount, sameShape } from '../../../ops/shape.ts';
+import { productAttributes, shapeAttributes } from '../attributes.ts';
 import { DECLINED, type GpuosBackend } from '../backend.ts';
 import type { RingTensor } from '../record.ts';
 import { type TensorInfo, tf } from '../tfjs.ts';
@@ -44,13 +46,13 @@ function product(
   const activation = fusion.activation ?? 'linear';
   const own = !bias || inside ? IN_PRODUCT[activation] : undefined;
   const operands = inside ? [a, b, backend.operandAs(bias, [columns])] : [a, b];
-  let current = backend.apply('matmul', operands, { ...transposes, activation: own ?? 'none' });
-  const replace = (operator: string, tensors: readonly RingTensor[], attributes?: { alpha?: number; shape?: readonly number[] }) => {
+  let current = backend.apply('matmul', operands, productAttributes(transposes.transposeA, transposes.transposeB, own ?? 'none'));
+  const replace = (operator: string, tensors: readonly RingTensor[], attributes?: Attributes) => {
     const next = backend.apply(operator, tensors, attributes);
     current.dispose();
     current = next;
   };
-  if (!sameShape(current.shape, shape)) replace('reshape', [current], { shape });
+  if (!sameShape(current.shape, shape)) replace('reshape', [current], shapeAttributes(shape));
   if (bias && !inside) replace('add', [current, backend.operand(bias)]);
   if (own === undefined) {
     if (activation === 'prelu') replace('prelu', [current, backend.operand(preluActivationWeights as TensorInfo)]);
@@ -74,10 +76,8 @@ function productShape(a: readonly number[], b: readonly number[], attributes: Ma
 
 function batchMatMul(backend: GpuosBackend, { a, b }: AB, { transposeA, transposeB }: MatMulAttributes): TensorInfo {
   acceptBoth(a, b, FLOAT);
-  return backend.ring('matmul', [backend.operand(a), backend.operand(b)], {
-    transposeA: transposeA === true,
-    transposeB: transposeB === true,
-  });
+  const attributes = productAttributes(transposeA === true, transposeB === true, 'none');
+  return backend.ring('matmul', [backend.operand(a), backend.operand(b)], attributes);
 }
 
 function fusedMatMul(backend: GpuosBackend, inputs: AB & FusedInputs, attributes: MatMulAttributes): TensorInfo {

@@ -1,4 +1,5 @@
 import { normalizeAxes, normalizeAxis, reducedShape } from '../../../ops/shape.ts';
+import { axisAttributes, reductionAttributes } from '../attributes.ts';
 import { DECLINED, type GpuosBackend } from '../backend.ts';
 import { REDUCTION as ON_HOST, reduce } from '../host-arithmetic.ts';
 import type { TensorInfo } from '../tfjs.ts';
@@ -21,9 +22,9 @@ function reduction(kernel: string, operator: string, dtypes: number, counts = fa
     const dtype = counts && x.dtype === 'bool' ? 'int32' : x.dtype;
     const known = onHost ? backend.shadow(x) : undefined;
     if (known) return backend.hostResult(reduce(operator, known, x.shape, axes), reducedShape(x.shape, axes, keepDims), dtype as 'int32');
-    if (dtype === x.dtype) return backend.ring(operator, [backend.operand(x)], { axes, keepDims });
+    if (dtype === x.dtype) return backend.ring(operator, [backend.operand(x)], reductionAttributes(axes, keepDims));
     const integers = backend.apply('cast', [backend.operand(x)], { dtype: 'int32' });
-    const result = backend.ring(operator, [integers], { axes, keepDims });
+    const result = backend.ring(operator, [integers], reductionAttributes(axes, keepDims));
     integers.dispose();
     return result;
   };
@@ -35,7 +36,7 @@ function arg(kernel: string, operator: string): Kernel {
     accept(x, NUMBER);
     const given = typeof attributes.axis === 'number' ? attributes.axis : (attributes.axis[0] as number);
     if (x.shape.length === 0) throw DECLINED;
-    return backend.ring(operator, [backend.operand(x)], { axis: normalizeAxis(kernel, given, x.shape.length) });
+    return backend.ring(operator, [backend.operand(x)], axisAttributes(normalizeAxis(kernel, given, x.shape.length)));
   };
 }
 

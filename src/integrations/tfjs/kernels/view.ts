@@ -1,5 +1,6 @@
 /** Kernels that read a tensor under other strides: views of the tensor engine, which need no task of their own. */
 import { normalizeAxes, normalizeAxis, strides } from '../../../ops/shape.ts';
+import { blockAttributes, permutationAttributes, shapeAttributes } from '../attributes.ts';
 import type { GpuosBackend } from '../backend.ts';
 import { isSmall, readStrided } from '../host-arithmetic.ts';
 import { type TensorInfo, tf } from '../tfjs.ts';
@@ -22,7 +23,7 @@ function transpose(backend: GpuosBackend, { x }: X, { perm }: { perm: Integers }
     const known = onHost(backend, x, shape, steps, 0);
     if (known) return known;
   }
-  return backend.ring('transpose', [backend.operand(x)], { perm });
+  return backend.ring('transpose', [backend.operand(x)], permutationAttributes(perm));
 }
 
 /** The offset in elements of an index. */
@@ -39,7 +40,7 @@ function block(backend: GpuosBackend, x: TensorInfo, begin: Integers, size: Inte
     const known = onHost(backend, x, size, steps, offsetOf(begin, steps));
     if (known) return known;
   }
-  return backend.ring('slice', [backend.operand(x)], { begin, size });
+  return backend.ring('slice', [backend.operand(x)], blockAttributes(begin, size));
 }
 
 function slice(backend: GpuosBackend, { x }: X, attributes: { begin: number | number[]; size: number | number[] }): TensorInfo {
@@ -115,13 +116,13 @@ function stridedSlice(backend: GpuosBackend, { x }: X, attributes: StridedSliceA
   const operand = backend.operand(x);
   const unit = info.strides.every((step) => step === 1);
   const view = unit
-    ? backend.apply('slice', [operand], { begin: info.begin, size: sizes })
+    ? backend.apply('slice', [operand], blockAttributes(info.begin, sizes))
     : backend.apply('strided-slice', [operand], { begin: info.begin, end: info.end, strides: info.strides });
   if (tf.util.arraysEqual(sizes, shape)) {
     backend.counters.ring++;
     return backend.result(view);
   }
-  const result = backend.ring('reshape', [view], { shape });
+  const result = backend.ring('reshape', [view], shapeAttributes(shape));
   view.dispose();
   return result;
 }
@@ -180,8 +181,8 @@ function unpack(backend: GpuosBackend, { value }: { value: TensorInfo }, attribu
       continue;
     }
     const begin = own.map((_, other) => (other === axis ? i : 0));
-    const view = backend.apply('slice', [backend.operand(value)], { begin, size });
-    parts.push(backend.ring('reshape', [view], { shape }));
+    const view = backend.apply('slice', [backend.operand(value)], blockAttributes(begin, size));
+    parts.push(backend.ring('reshape', [view], shapeAttributes(shape)));
     view.dispose();
   }
   countOnce(backend, value, count);
@@ -190,7 +191,7 @@ function unpack(backend: GpuosBackend, { value }: { value: TensorInfo }, attribu
 
 function broadcastTo(backend: GpuosBackend, { x }: X, { shape }: { shape: Integers }): TensorInfo {
   accept(x, ANY);
-  return backend.ring('expand', [backend.operand(x)], { shape });
+  return backend.ring('expand', [backend.operand(x)], shapeAttributes(shape));
 }
 
 export const VIEW: Kernels = {
