@@ -54,7 +54,9 @@ proctype host() {
   :: else -> break
   od;
   mark == SEQ(N);
+#if N > 1
   collect(N - 2);
+#endif
   collect(N - 1);
   d_step {
     n = 0;
