@@ -6,7 +6,7 @@ import type { Program } from '../ops/program.ts';
 import { emitProgram, type Emission } from './emission.ts';
 import type { FusionResult, Group, Operand, ProgramGroup } from './fusion.ts';
 import { type Graph, type GraphNode, isExternal } from './graph.ts';
-import type { ShapeInfo } from './shape-info.ts';
+import { shapeInfo, type ShapeInfo } from './shape-info.ts';
 import { isContiguous } from './view.ts';
 
 /** A device function and what it works on, before it has addresses or a place in the order. */
@@ -151,8 +151,16 @@ export class Drafting {
     this.#graph.nodes.forEach((other, i) => {
       if (other.output > 0 && other.inputs[0] === index) outputs[other.output] = i;
     });
-    if (outputs.every((output) => this.info(output).size === 0)) return [];
     const inputs = node.inputs.map((ref) => this.#operand(ref));
+    // An output that nobody can ask for any more is not in the graph; the device's function writes it all the same.
+    const specs = node.definition.infer(
+      inputs.map((operand) => ({ shape: operand.info.dims, dtype: this.dtype(operand.base) })),
+      node.attributes,
+    );
+    specs.forEach(({ shape, dtype }, output) => {
+      if (outputs[output] === undefined) outputs[output] = this.#room(shapeInfo(shape), dtype);
+    });
+    if (outputs.every((output) => this.info(output).size === 0)) return [];
     const outputViews = outputs.map((output) => {
       const info = this.info(output);
       return { shape: info.dims, dtype: this.dtype(output), strides: info.strides, offset: 0 };
@@ -170,10 +178,14 @@ export class Drafting {
     return [...copies, this.#call(this.#device.lower(name, views, outputViews, node.attributes, { packed }), inputs, outputs)];
   }
 
+  /** Workspace for a value that is not in the graph. */
+  #room(info: ShapeInfo, dtype: DType): number {
+    return this.#graph.nodes.length + this.#fusion.copies.push({ info, dtype }) - 1;
+  }
+
   /** Workspace of the operand's size, contiguous. */
   #temporary(operand: Operand): Operand {
-    const base = this.#graph.nodes.length + this.#fusion.copies.length;
-    this.#fusion.copies.push({ info: operand.info, dtype: this.dtype(operand.base) });
+    const base = this.#room(operand.info, this.dtype(operand.base));
     return { base, info: operand.info, view: { strides: operand.info.strides, offset: 0 } };
   }
 

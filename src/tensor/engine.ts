@@ -254,14 +254,17 @@ export class Engine {
     const info = shapeInfo(spec.shape);
     if (definition.kind === 'view') return [this.#view(definition, inputs[0] as Tensor, checked, info, id)];
     if (definition.kind === 'fixed') for (const input of inputs) this.#ensureStorage(input);
-    const first = this.#push(definition, info, spec.dtype, inputs, checked, id);
-    const outputs = [first];
-    for (let output = 1; output < specs.length; output++) {
-      const further = specs[output] as { shape: Shape; dtype: DType };
-      const tensor = this.#push(definition, shapeInfo(further.shape), further.dtype, [first], checked, id);
+    if (specs.length === 1) return [this.#push(definition, info, spec.dtype, inputs, checked, id)];
+    // Several outputs run, and get their memory, together: they are recorded before anything is submitted.
+    const outputs: Tensor[] = [];
+    for (let output = 0; output < specs.length; output++) {
+      const { shape, dtype } = specs[output] as { shape: Shape; dtype: DType };
+      const tensor = this.#add(definition, shapeInfo(shape), dtype, output === 0 ? inputs : [outputs[0] as Tensor], checked, id);
       tensor.output = output;
+      tensor.siblings = outputs;
       outputs.push(tensor);
     }
+    this.#submitIfDue(outputs);
     return outputs;
   }
 
@@ -317,23 +320,28 @@ export class Engine {
   }
 
   #push(definition: OperatorDefinition, info: ShapeInfo, dtype: DType, inputs: readonly Tensor[], attributes: Attributes, id: number): Tensor {
+    const tensor = this.#add(definition, info, dtype, inputs, attributes, id);
+    if (this.#pending.length >= WINDOW || !this.system.fused) this.#submitIfDue([tensor]);
+    return tensor;
+  }
+
+  #add(definition: OperatorDefinition, info: ShapeInfo, dtype: DType, inputs: readonly Tensor[], attributes: Attributes, id: number): Tensor {
     const tensor = new Tensor(this, info, dtype, this.#operatorNumber(definition), definition, inputs, attributes);
     tensor.attributesId = id;
     for (let i = 0; i < inputs.length; i++) (inputs[i] as Tensor).uses++;
     this.#pending.push(tensor);
-    if (this.#pending.length >= WINDOW || !this.system.fused) this.#overflow(tensor);
     return tensor;
   }
 
-  #overflow(newest: Tensor): void {
-    // A further output is recorded right after its operator: both go together.
-    if (newest.definition?.kind === 'fixed' && this.#hasFurtherOutputs(newest)) return;
-    this.flush();
-  }
-
-  #hasFurtherOutputs(tensor: Tensor): boolean {
-    const name = tensor.definition?.name;
-    return tensor.output === 0 && (name === 'top-k' || name === 'cache-compress');
+  /** Submits when the window is full, and at once with fusion off. If that fails, the newest are not recorded: the caller never gets them. */
+  #submitIfDue(newest: readonly Tensor[]): void {
+    if (this.#pending.length < WINDOW && this.system.fused) return;
+    try {
+      this.flush();
+    } catch (error) {
+      for (let i = newest.length - 1; i >= 0; i--) this.dispose(newest[i] as Tensor);
+      throw error;
+    }
   }
 
   /** What the composite that is being expanded has recorded so far. */
@@ -354,7 +362,7 @@ export class Engine {
       this.#inner = outer;
       for (let i = 0; i < inner.length; i++) if (inner[i] !== recorded) this.dispose(inner[i] as Tensor);
     }
-    const result: Tensor = recorded;
+    const result = recorded as Tensor;
     // An expansion may be one of its inputs: that needs a handle of its own.
     return inputs.includes(result) ? this.#view(operatorByName('reshape'), result, { shape: result.shape }, result.info) : result;
   }

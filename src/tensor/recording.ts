@@ -75,10 +75,17 @@ export class Recording {
       }
     }
     tensor.index = this.nodes.push(tensor) - 1;
+    // An operator's outputs go together; one that nobody can ask for stays out, and the planner makes room for it.
+    const { siblings } = tensor;
+    if (siblings === undefined) return;
+    for (let i = 0; i < siblings.length; i++) {
+      const sibling = siblings[i] as Tensor;
+      if (sibling.storage === undefined && (sibling.handle || sibling.uses > 0)) this.#visit(sibling);
+    }
   }
 
   #needs(tensor: Tensor): boolean {
-    return tensor === this.#target || (tensor.handle && (tensor.uses === 0 || tensor.skipped)) || (tensor.skipped && tensor.uses > 0);
+    return tensor === this.#target || tensor.siblings !== undefined || (tensor.handle && (tensor.uses === 0 || tensor.skipped)) || (tensor.skipped && tensor.uses > 0);
   }
 
   #put(value: number): void {

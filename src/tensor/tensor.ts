@@ -23,6 +23,7 @@ export class Tensor {
   /** @internal */ attributes: Attributes;
   /** @internal Number of the attributes, equal for equal ones. */ attributesId = 0;
   /** @internal Which output of its only input it is; 0: it is a value of its own. */ output = 0;
+  /** @internal All outputs of its operator, where that has several. */ siblings: readonly Tensor[] | undefined = undefined;
   /** @internal Memory, once it has any. */ storage: Storage | undefined = undefined;
   /** @internal */ strides: readonly number[];
   /** @internal */ offset = 0;
