@@ -20,6 +20,10 @@ function reduction(kernel: string, operator: string, dtypes: number, counts = fa
     const axes = normalizeAxes(kernel, axesOf(attributes.axis ?? attributes.reductionIndices), x.shape.length);
     const keepDims = attributes.keepDims === true;
     const dtype = counts && x.dtype === 'bool' ? 'int32' : x.dtype;
+    // Of one element each there is nothing to reduce: the same values under another shape.
+    if (dtype === x.dtype && (onHost || dtype === 'float32') && axes.every((axis) => x.shape[axis] === 1)) {
+      return backend.share(x, reducedShape(x.shape, axes, keepDims));
+    }
     const known = onHost ? backend.shadow(x) : undefined;
     if (known) return backend.hostResult(reduce(operator, known, x.shape, axes), reducedShape(x.shape, axes, keepDims), dtype as 'int32');
     if (dtype === x.dtype) return backend.ring(operator, [backend.operand(x)], reductionAttributes(axes, keepDims));
