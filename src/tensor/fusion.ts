@@ -293,7 +293,11 @@ export class Fusion {
       bounds = bounds && mergeBoundaries(bounds, scale === 0 ? [] : draft.boundaries.map((bound) => bound * scale));
       if (columns !== undefined && draft.columns === undefined && !rowsNow && !this.#columnsFit(draft, columns)) return false;
       for (const member of draft.members) members.push(rowsNow ? { ...member, full: false } : member);
-      for (const dependency of draft.dependencies) if (!ids.includes(dependency)) dependencies.add(dependency);
+      for (const dependency of draft.dependencies) {
+        // One of them reads what another writes from memory: in one kernel it would read before that is written.
+        if (ids.includes(dependency)) return false;
+        dependencies.add(dependency);
+      }
     }
     if (bounds === undefined || members.length >= MAX_MEMBERS) return false;
     // A cycle arises when something outside that the union reads depends on a part of it.
