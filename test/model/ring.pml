@@ -41,8 +41,10 @@ bool ran[N];                                /* ghost */
 #endif
 
 /* [code: ringSpace] The slot is free when the mark AND the cursor have passed the task that used it. The mark alone is
- * not enough: a barrier, or a tile ended by recovery, completes while the cursor still stands on it. */
-#ifdef MUTANT_RETIRE_BY_MARK
+ * not enough: a barrier, or a tile ended by recovery, completes while the cursor still stands on it. A cursor that jumps
+ * to the mark when it finds a later tag (mutant CURSOR_JUMPS) mends the deadlock, but not the descriptor that is
+ * half written while its old tags and the cursor still vouch for it. */
+#if defined(MUTANT_RETIRE_BY_MARK) || defined(MUTANT_CURSOR_JUMPS)
 #define RING_SPACE(seq) PAST(mark, BEHIND(seq))
 #else
 #define RING_SPACE(seq) (PAST(mark, BEHIND(seq)) && PAST(cursor, BEHIND(seq)))
@@ -92,6 +94,11 @@ end_idle:
   if
   :: cursor != c -> goto again
   :: cursor == c && READY(slot, c)
+#ifdef MUTANT_CURSOR_JUMPS
+  :: cursor == c && tag0[slot] != c && OLDER(c, mark) ->
+    d_step { if :: cursor == c -> cursor = mark :: else fi };
+    goto again
+#endif
   fi;
   if :: tag0[slot] != c -> goto again :: else fi;
 #ifndef MUTANT_ONE_TAG

@@ -10,7 +10,7 @@
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 jobs=${JOBS:-2}
-limit=${LIMIT_SECONDS:-200}
+limit=${LIMIT_SECONDS:-200}                # of processor time, a search
 
 # One row a line: model, what is expected (holds: no error; acyclic: moreover every run ends; found: an error), flags.
 rows='
@@ -30,6 +30,7 @@ ring found -DMUTANT_ONE_TAG
 ring found -DMUTANT_NO_VALIDATE
 ring found -DMUTANT_VALIDATE_EARLY
 ring found -DMUTANT_RETIRE_BY_MARK
+ring found -DMUTANT_CURSOR_JUMPS
 ring found -DMUTANT_PLAIN_COMPARE
 ring found -DMUTANT_COLLECT_LATE
 tiles found -DMUTANT_CLAIM_STORE
@@ -90,7 +91,7 @@ one() {
   if ! build "$model" "$expected" "$@"; then
     result='does not build'
   else
-    timeout "$limit" ./pan $option -m100000 >pan.txt 2>&1
+    (ulimit -t "$limit"; exec ./pan $option -m100000) >pan.txt 2>&1
     states=$(sed -n 's/^ *\([0-9.e+]*\) states, stored.*/\1/p' pan.txt)
     if grep -q 'errors: 1' pan.txt; then
       result=$(sed -n 's/^pan:1: \(assertion violated\|invalid end state\|non-progress cycle\).*/\1/p' pan.txt)
@@ -125,7 +126,7 @@ trace)
   shift
   build "$model" holds "$@" || { cat spin.txt; exit 1; }
   # Breadth first: the shortest way to the error.
-  gcc -O1 -w -DSAFETY -DBFS -DCOLLAPSE -DMEMLIM=2000 -DVECTORSZ=2048 -o pan pan.c && timeout "$limit" ./pan >pan.txt 2>&1
+  gcc -O1 -w -DSAFETY -DBFS -DCOLLAPSE -DMEMLIM=2000 -DVECTORSZ=2048 -o pan pan.c && (ulimit -t "$limit"; exec ./pan) >pan.txt 2>&1
   if [ -f "$model.pml.trail" ]; then spin -t -p -g -l "$@" "$model.pml"; else grep -E 'errors|pan' pan.txt; fi
   ;;
 *)
