@@ -85,6 +85,8 @@ export class Queue {
   #tail: number;
   #mark: number;
   #failureCount = 0;
+  /** Tasks before this one may have failed without our having looked. */
+  #suspectUntil = 0;
   readonly #failures = new Map<number, Failure>();
 
   constructor(host: QueueHost, index: number, firstSequence: number) {
@@ -135,7 +137,11 @@ export class Queue {
     if (mark === this.#mark) return;
     const count = Atomics.load(this.#u32, this.#failureWord);
     if (count !== this.#failureCount) {
+      // The count runs ahead of the mark: what it tells of may be any task submitted so far.
       this.#failureCount = count;
+      this.#suspectUntil = this.#tail;
+    }
+    if (this.#mark < this.#suspectUntil) {
       for (let sequence = this.#mark; sequence < mark; sequence++) {
         const status = this.#completedStatus(sequence);
         if (status !== STATUS.OK) this.#remember(sequence, status);

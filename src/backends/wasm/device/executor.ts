@@ -219,7 +219,8 @@ function resolveFunction(q: u32, sequence: u32, tiles: u32, operator: u32): u32 
   if (tiles == 1) return fn; // the claim that follows shows that no later control task had begun
   const address = load<u32>(q + QUEUE_RECORD_RESOLUTIONS) + ((sequence & load<u32>(q + QUEUE_RECORD_MASK)) << 3);
   const word = atomic.load<u64>(address);
-  if (sequenceOf(word) == sequence) return <u32>word;
+  // A word of a later task means that this look is an old one; its claim will fail, and the word must stay.
+  if (!isBefore(sequenceOf(word), sequence)) return <u32>word;
   const seen = atomic.cmpxchg<u64>(address, word, pack(sequence, fn));
   return seen == word ? fn : <u32>seen;
 }
