@@ -118,10 +118,12 @@ export class Fusion {
         return;
       }
       case 'map':
-        this.#addMap(index, node);
+        if (node.info.size === 0) this.#addEmpty(index);
+        else this.#addMap(index, node);
         return;
       case 'reduce':
-        this.#addReduce(index, node);
+        if (node.info.size === 0) this.#addEmpty(index);
+        else this.#addReduce(index, node);
         return;
       default:
         this.#newGroup(index, { fixed: index });
@@ -176,6 +178,12 @@ export class Fusion {
     this.#startProgram(index, operands, node.info.dims, node.info.size, undefined);
   }
 
+  /** A value without elements is nobody's work; a group of its own keeps it out of spaces that have some. */
+  #addEmpty(index: number): void {
+    const id = this.#newGroup(index, {});
+    this.#draft(id).members.push({ node: index, full: true, args: [] });
+  }
+
   /** A program group of its own; a node with `columns` is the reduction of its operand over them. */
   #startProgram(index: number, operands: readonly Operand[], dims: Shape, rows: number, columns: number | undefined): void {
     const id = this.#newGroup(index, {});
@@ -193,6 +201,8 @@ export class Fusion {
   }
 
   #access(operand: Operand, dims: Shape): Access {
+    // A reduction of no elements: sizes of 0 would divide nothing.
+    if (operand.info.size === 0) return { ref: operand.base, offset: 0, dims: [], strides: [] };
     const strides = broadcastStrides(operand.info.dims, operand.view.strides, dims);
     return { ref: operand.base, offset: operand.view.offset, ...collapse(dims, strides) };
   }

@@ -174,6 +174,8 @@ export class Planner {
             outside.add(~ref);
             return;
           }
+          // Nobody writes what has no elements, and nobody reads it.
+          if (this.#drafting.info(ref).size === 0) return;
           const output = ownedOf.get(ref);
           pointers[i] = output !== undefined ? firstOwned + output : workspaceAddress;
           if (output === undefined) offsets[i] = (offsets[i] as number) + workspace.offset(ref);
