@@ -621,6 +621,24 @@ describe.each(ENGINES)('on the $name engine', ({ open }) => {
       compare(() => tf.sparseToDense([1, 3], true, [5], false));
     });
 
+    test('an index out of range that only the device can see', async () => {
+      void tf.setBackend('gpuos');
+      const [x, indices] = [tensor([70], 'float32', 1), tf.fill([80], 70, 'int32')];
+      const read = async () => {
+        const result = tf.gather(x, indices);
+        try {
+          return await result.data();
+        } finally {
+          result.dispose();
+        }
+      };
+      await expect(read()).rejects.toMatchObject({ name: 'GpuosError', code: 'GPUOS_INDEX_OUT_OF_RANGE' });
+      // It goes on.
+      const doubled = tf.mul(x, 2);
+      expect(doubled.dataSync()[0]).toBe(2 * (x.dataSync()[0] as number));
+      tf.dispose([x, indices, doubled]);
+    });
+
     test('an index out of range that the host knows', () => {
       void tf.setBackend('gpuos');
       const run = () => tf.tidy(() => tf.gather(tf.tensor1d([1, 2], 'int32'), tf.tensor1d([2], 'int32')));
