@@ -21,7 +21,7 @@ export interface Emission {
 }
 
 /** Most outer dimensions that a kernel takes. */
-const MAX_OUTER_RANK = 5;
+export const MAX_OUTER_RANK = 5;
 const VECTOR = 16;
 
 // Rough costs on one core, in ns an element, for the choice of the tile count only.

@@ -1,6 +1,7 @@
 import type { Shape } from '../ops/define.ts';
 import { reducedAxes } from '../ops/reduction.ts';
 import { type Access, boundaries, collapse, columnsAtOneStride, mergeBoundaries } from './access.ts';
+import { MAX_OUTER_RANK } from './emission.ts';
 import { type Graph, type GraphNode, isExternal } from './graph.ts';
 import { shapeInfo, type ShapeInfo } from './shape-info.ts';
 import { broadcastStrides, composeView, isContiguous, type View } from './view.ts';
@@ -73,6 +74,12 @@ interface Draft {
 }
 
 const MAX_MEMBERS = 300;
+
+/** Dimensions that the rows of a space fall into: without a number of columns, the innermost dimension is the columns. */
+function outerRank(bounds: readonly number[], rows: number, columns: number | undefined): number {
+  if (columns === undefined) return bounds.length;
+  return bounds.filter((bound) => bound > columns).length + (rows > 1 ? 1 : 0);
+}
 
 export class Fusion {
   readonly #graph: Graph;
@@ -309,7 +316,7 @@ export class Fusion {
         dependencies.add(dependency);
       }
     }
-    if (bounds === undefined || members.length >= MAX_MEMBERS) return false;
+    if (bounds === undefined || members.length >= MAX_MEMBERS || outerRank(bounds, rows, columns) > MAX_OUTER_RANK) return false;
     // A cycle arises when something outside that the union reads depends on a part of it.
     for (const dependency of dependencies) for (const id of ids) if (dependency === id || this.#dependsOn(dependency, id)) return false;
     members.push({ node: index, full, args });
@@ -379,7 +386,7 @@ export class Fusion {
     if (draft.columns === undefined) {
       if (!this.#columnsFit(draft, columns)) return false;
       const bounds = mergeBoundaries(draft.boundaries, rows > 1 ? [columns] : []);
-      if (bounds === undefined) return false;
+      if (bounds === undefined || outerRank(bounds, rows, columns) > MAX_OUTER_RANK) return false;
       draft.boundaries = bounds;
       draft.rows = rows;
       draft.columns = columns;
