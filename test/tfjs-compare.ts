@@ -127,3 +127,4 @@ export const pairs = shapes.chain((shape) =>
 );
 
 export const seeds = fc.nat({ max: 1000 });
+export const RUNS = { numRuns: 25 };
