@@ -14,7 +14,7 @@ export const descriptor = struct('descriptor', 128, 64, {
   queue: { type: 'u8', about: 'queue that the task is in' },
   dtype: { type: 'u8', about: 'dtype of the outputs, for traces' },
   tiles: { type: 'u32', about: 'tile count, 1 to MAX_TILES' },
-  epoch: { type: 'u32', about: 'table epoch that the task needs' },
+  epoch: { type: 'u32', about: 'table epoch when it was written, for traces' },
   after: { type: 'u32', about: 'with FLAG AFTER: wait until the queue has completed up to this sequence' },
   dependencies: { type: 'u32', count: 4, about: 'sequences of true producers: waited for, and their failure fails this task' },
   dependencyQueues: { type: 'u8', count: 4, about: 'queue of each dependency, NO_QUEUE where unused' },

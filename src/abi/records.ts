@@ -11,6 +11,7 @@ export const control = struct('control', 256, 64, {
   scratch: { type: 'u32', about: 'address of the scratch areas' },
   spinLimit: { type: 'u32', about: 'empty polls of a worker before it parks' },
   yieldEvery: { type: 'u32', about: 'tiles after which a worker leaves its loop once; 0: never' },
+  epoch: { type: 'u32', about: 'table epoch: raised before a function is published' },
   quit: { type: 'u32', at: 64, about: '1: leave the loop' },
   doorbell: { type: 'u32', at: 128, about: 'what a parked worker waits on' },
   parked: { type: 'u32', about: 'workers that are parked or about to be' },

@@ -68,6 +68,10 @@ export interface QueueAddresses {
   readonly record: number;
   readonly ring: number;
   readonly completions: number;
+  /** Claims of tiles, MAX_TILES words of 8 bytes a slot. */
+  readonly tileWords: number;
+  /** Functions that tasks of several tiles resolved to, 8 bytes a slot. */
+  readonly resolutions: number;
   readonly slots: number;
 }
 

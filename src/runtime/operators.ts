@@ -19,17 +19,23 @@ interface Slot {
   readonly id: number;
   readonly name: string;
   readonly builtIn: boolean;
+  /** Injected by a caller who holds on to it; the others are the planner's and may go when no plan needs them. */
+  pinned: boolean;
+  /** Plans that name it. */
+  plans: number;
   signature: string | undefined;
   fn: number;
   version: number;
   killed: boolean;
 }
 
-/** A replaced function, and the tail that each queue had once its replacement was known to be published. */
+/** A function that no new task gets, and the tail that each queue had once its replacement was known to be published. */
 interface Retired {
   readonly fn: number;
   /** Sequence of the control task in queue 0; the positions are taken once it is complete. */
   readonly flip: number;
+  /** The slot that is free for another operator then. */
+  readonly slot: number | undefined;
   positions: number[] | undefined;
 }
 
@@ -55,7 +61,7 @@ export class Operators {
   constructor(host: OperatorHost) {
     this.#host = host;
     for (const [name, id] of host.device.kernels) {
-      this.#slots[id] = { id, name, builtIn: true, signature: undefined, fn: id + 1, version: 1, killed: false };
+      this.#slots[id] = { id, name, builtIn: true, pinned: true, plans: 0, signature: undefined, fn: id + 1, version: 1, killed: false };
     }
     this.#controlSlot = this.builtIn('controlTable');
   }
@@ -93,34 +99,86 @@ export class Operators {
     return slot;
   }
 
+  /** Asked to let go of plans when the table is full; set by the planner. */
+  onFull: (() => void) | undefined;
+
   /**
    * Puts a program into a slot of the table: the one that has it already, else a new one. From the
    * return on, tasks may name it; the executor never stops for it.
+   * @param pinned it stays until remove(); otherwise it may go when no plan names it and the table is full
    * @throws GPUOS_OPERATOR_TABLE_FULL
    */
-  inject(program: Program, name: string): InjectedOperator {
-    const signature = this.#host.device.signature(program);
+  inject(program: Program, name: string, pinned = false): InjectedOperator {
+    // A caller's operator may be replaced; a plan's kernel must not be. So they never share a slot.
+    const signature = `${pinned ? 'caller' : 'plan'}:${this.#host.device.signature(program)}`;
     const known = this.#bySignature.get(signature);
     if (known !== undefined) {
       this.#cacheHits++;
       return known;
     }
     this.reclaimVersions();
-    const id = this.#free.pop() ?? this.#slots.length;
-    if (id >= OPERATOR_SLOTS) throw new GpuosError('GPUOS_OPERATOR_TABLE_FULL', `All ${OPERATOR_SLOTS} slots of the operator table are in use.`);
+    const id = this.#freeSlot();
     const { fn } = this.#host.device.install(this.#host.device.compile(program));
-    const slot: Slot = { id, name, builtIn: false, signature, fn, version: 1, killed: false };
+    const slot: Slot = { id, name, builtIn: false, pinned, plans: 0, signature, fn, version: 1, killed: false };
     this.#slots[id] = slot;
     this.#bySignature.set(signature, slot);
     this.#publish(slot);
     return slot;
   }
 
+  #freeSlot(): number {
+    const id = this.#free.pop();
+    if (id !== undefined) return id;
+    if (this.#slots.length < OPERATOR_SLOTS) return this.#slots.length;
+    this.onFull?.();
+    for (const slot of this.#slots) if (slot !== undefined && !slot.pinned && slot.plans === 0) this.#empty(slot);
+    // Their slots are free once every task that could still name them is complete.
+    for (const queue of this.#host.queues) if (queue.tail > queue.mark) queue.waitSync(queue.tail - 1);
+    this.reclaimVersions();
+    for (const queue of this.#host.queues) queue.refresh();
+    this.reclaimVersions();
+    const freed = this.#free.pop();
+    if (freed === undefined) {
+      throw new GpuosError('GPUOS_OPERATOR_TABLE_FULL', `All ${OPERATOR_SLOTS} slots of the operator table hold operators that are in use.`);
+    }
+    return freed;
+  }
+
+  /** Takes an injected operator out of the table: tasks submitted from now on fail, those before do not. */
+  remove(id: number): void {
+    const slot = this.#get(id);
+    if (slot.builtIn || !slot.pinned) {
+      throw new GpuosError('GPUOS_BAD_OPTION', `Operator ${id} (${slot.name}) was not made by inject() and cannot be removed.`);
+    }
+    this.#empty(slot);
+  }
+
+  #empty(slot: Slot): void {
+    if (slot.signature !== undefined && this.#bySignature.get(slot.signature) === slot) this.#bySignature.delete(slot.signature);
+    this.#slots[slot.id] = undefined;
+    // A kill that was never revived must not pass to the slot's next operator.
+    if (slot.killed) this.#control(CONTROL.REVIVE, slot.id);
+    const flip = this.#control(CONTROL.PUBLISH, slot.id, 0, slot.version + 1);
+    this.#retired.push({ fn: slot.fn, flip, slot: slot.id, positions: undefined });
+  }
+
+  /** A plan names these operators, so they stay. */
+  retain(ids: Iterable<number>): void {
+    for (const id of ids) this.#get(id).plans++;
+  }
+
+  release(ids: Iterable<number>): void {
+    for (const id of ids) {
+      const slot = this.#slots[id];
+      if (slot !== undefined) slot.plans--;
+    }
+  }
+
   /** A new version in the slot of an injected operator: tasks submitted before keep the old one. */
   replace(id: number, program: Program): InjectedOperator {
     const slot = this.#get(id);
-    if (slot.builtIn) throw new GpuosError('GPUOS_BAD_TEMPLATE', `Operator ${id} (${slot.name}) is built in and cannot be replaced.`);
-    const signature = this.#host.device.signature(program);
+    if (slot.builtIn || !slot.pinned) throw new GpuosError('GPUOS_BAD_TEMPLATE', `Operator ${id} (${slot.name}) was not made by inject() and cannot be replaced.`);
+    const signature = `caller:${this.#host.device.signature(program)}`;
     this.reclaimVersions();
     const { fn } = this.#host.device.install(this.#host.device.compile(program));
     const old = slot.fn;
@@ -130,7 +188,7 @@ export class Operators {
     slot.fn = fn;
     slot.version++;
     const flip = this.#publish(slot);
-    this.#retired.push({ fn: old, flip, positions: undefined });
+    this.#retired.push({ fn: old, flip, slot: undefined, positions: undefined });
     return slot;
   }
 
@@ -161,7 +219,7 @@ export class Operators {
   }
 
   /**
-   * Frees replaced functions that no task can call any more: every queue has completed all that was
+   * Frees functions, and emptied slots, that no task can name any more: every queue has completed all that was
    * submitted before the replacement was seen complete.
    */
   reclaimVersions(): void {
@@ -177,6 +235,7 @@ export class Operators {
       });
       if (!passed) continue;
       this.#host.device.uninstall(retired.fn);
+      if (retired.slot !== undefined) this.#free.push(retired.slot);
       this.#retired.splice(i, 1);
     }
   }

@@ -1,6 +1,6 @@
 import { DEPENDENCIES, descriptor, INLINE_POINTERS, INLINE_WORDS } from '../abi/descriptor.ts';
 import { queueRecord } from '../abi/records.ts';
-import { FLAG, NO_QUEUE, STATUS } from '../abi/status.ts';
+import { FLAG, MAX_TILES, NO_QUEUE, STATUS } from '../abi/status.ts';
 import type { Device, QueueAddresses } from '../backends/backend.ts';
 import { GpuosError } from '../errors.ts';
 import { taskError } from './task-error.ts';
@@ -33,6 +33,9 @@ const SLICE_MS = 1;
 /** Turns of the event loop without progress before the host leaves the rest to a wake-up. */
 const IDLE_TURNS = 50;
 const SLEEP_MS = 5;
+
+/** True producers that one descriptor can name. */
+export const MOST_DEPENDENCIES = DEPENDENCIES;
 
 /** A true producer: its failure fails the dependent. */
 export interface Dependency {
@@ -79,6 +82,9 @@ export class Queue {
   readonly #ring: number;
   readonly #mask: number;
   readonly #completions: number;
+  readonly #tileWords: number;
+  readonly #resolutions: number;
+  readonly #cursorWord: number;
   readonly #markWord: number;
   readonly #failureWord: number;
   readonly #tailWord: number;
@@ -99,11 +105,15 @@ export class Queue {
     this.#ring = addresses.ring >> 2;
     this.#mask = addresses.slots - 1;
     this.#completions = addresses.completions >> 2;
+    this.#tileWords = addresses.tileWords >> 2;
+    this.#resolutions = addresses.resolutions >> 2;
+    this.#cursorWord = (addresses.record + queueRecord.offset.cursor + 4) >> 2; // its high half, the sequence
     this.#markWord = (addresses.record + queueRecord.offset.mark) >> 2;
     this.#failureWord = (addresses.record + queueRecord.offset.failures) >> 2;
     this.#tailWord = (addresses.record + queueRecord.offset.tail) >> 2;
     this.#tail = firstSequence;
     this.#mark = firstSequence;
+    this.#free = firstSequence;
   }
 
   /** Sequence of the next task. */
@@ -124,9 +134,7 @@ export class Queue {
 
   /** The first sequence with a tile that nobody has claimed. */
   get head(): number {
-    const record = (this.#device.queues[this.index] as QueueAddresses).record;
-    const claimed = Atomics.load(this.#u32, (record + queueRecord.offset.cursor + 4) >> 2);
-    return this.#mark + ((claimed - (this.#mark >>> 0)) | 0);
+    return this.#mark + ((Atomics.load(this.#u32, this.#cursorWord) - (this.#mark >>> 0)) | 0);
   }
 
   /**
@@ -174,19 +182,66 @@ export class Queue {
     }
   }
 
-  /** Makes room for one descriptor; waits while the ring is full. */
+  /**
+   * Makes room for one descriptor; waits while the ring is full. A slot is free when both the mark and
+   * the cursor are past its task: a worker may still be reading a task at which the cursor stands, even
+   * one that is complete.
+   */
   ringSpace(): void {
-    if (this.#tail - this.#mark < this.slots) return;
-    this.refresh();
-    if (this.#tail - this.#mark >= this.slots) this.waitSync(this.#tail - this.slots);
-    this.refresh();
+    if (this.#tail - this.#free < this.slots) return;
+    this.#look();
+    if (this.#tail - this.#free < this.slots) return;
+    const oldest = this.#tail - this.slots;
+    this.waitSync(oldest);
+    this.#awaitReaders(oldest);
+    for (this.#look(); this.#tail - this.#free >= this.slots; this.#look()) {
+      // Complete, but nobody has moved the cursor on yet: helping does.
+      this.#checkAlive(oldest);
+      this.#device.help(1, false);
+    }
   }
 
   /** Whether a descriptor can be written without waiting. */
   get hasSpace(): boolean {
-    if (this.#tail - this.#mark < this.slots) return true;
+    if (this.#tail - this.#free < this.slots) return true;
+    this.#look();
+    return this.#tail - this.#free < this.slots;
+  }
+
+  /** Every slot before `#free` may be written anew. */
+  #free = 0;
+
+  #look(): void {
     this.refresh();
-    return this.#tail - this.#mark < this.slots;
+    let free = Math.min(this.#mark, this.head);
+    for (const held of this.#readers.keys()) free = Math.min(free, held);
+    this.#free = free;
+  }
+
+  /** Tasks of other queues that still have to see how a task of this one ended, by that task's sequence. */
+  readonly #readers = new Map<number, Dependency[]>();
+
+  /** Keeps the completion of `sequence` until the dependent, in another queue, is complete. */
+  keepFor(sequence: number, dependent: Dependency): void {
+    this.#dropReaders();
+    const readers = this.#readers.get(sequence);
+    if (readers === undefined) this.#readers.set(sequence, [dependent]);
+    else readers.push(dependent);
+    this.#free = Math.min(this.#free, sequence);
+  }
+
+  #dropReaders(): void {
+    for (const [sequence, readers] of this.#readers) {
+      if (readers.every((reader) => this.#host.queue(reader.queue).isComplete(reader.sequence))) this.#readers.delete(sequence);
+    }
+  }
+
+  #awaitReaders(until: number): void {
+    for (const [sequence, readers] of this.#readers) {
+      if (sequence > until) continue;
+      for (const reader of readers) this.#host.queue(reader.queue).waitSync(reader.sequence);
+    }
+    this.#dropReaders();
   }
 
   /**
@@ -232,15 +287,33 @@ export class Queue {
     for (let i = 0; i < dependencies.length; i++) {
       const { queue, sequence: producer } = dependencies[i] as Dependency;
       u32[at + OFFSET.dependencies + i] = producer >>> 0;
+      if (queue !== this.index) this.#host.queue(queue).keepFor(producer, { queue: this.index, sequence });
       queues = (queues & ~(0xff << (i * 8))) | (queue << (i * 8));
     }
     u32[at + OFFSET.dependencyQueues] = queues;
+    if (tiles > 1) this.#clearTiles(tag, tiles);
     u32[at + OFFSET.trace] = tag;
     Atomics.store(u32, at + OFFSET.tag0, tag);
     Atomics.store(u32, at + OFFSET.tag1, tag);
     this.#tail = sequence + 1;
     u32[this.#tailWord] = (tag + 1) >>> 0;
     return sequence;
+  }
+
+  /**
+   * Words that only tasks of several tiles use may be as old as the last such task in this slot; beyond
+   * 2^31 tasks they would seem to be of the future.
+   */
+  #clearTiles(tag: number, tiles: number): void {
+    const slot = tag & this.#mask;
+    const before = (tag - this.slots) >>> 0;
+    for (let tile = 1; tile < tiles; tile++) {
+      const word = this.#tileWords + ((slot * MAX_TILES + tile) << 1);
+      this.#u32[word] = 0;
+      this.#u32[word + 1] = before;
+    }
+    this.#u32[this.#resolutions + (slot << 1)] = 0;
+    this.#u32[this.#resolutions + (slot << 1) + 1] = before;
   }
 
   isComplete(sequence: number): boolean {

@@ -289,7 +289,7 @@ export class System {
   inject(template: Template, parameters: TemplateParameters): InjectedOperator {
     this.checkOpen();
     const { program, name } = programFromTemplate(template, parameters);
-    return this.operators.inject(program, name);
+    return this.operators.inject(program, name, true);
   }
 
   /** A new version of an injected operator, in its slot. Tasks submitted before it run the old one. */
@@ -297,6 +297,12 @@ export class System {
     this.checkOpen();
     const program: Program = programFromTemplate(template, parameters).program;
     return this.operators.replace(this.#operatorId(operator), program);
+  }
+
+  /** Takes an injected operator out of the table; its slot is free for another once its tasks are complete. */
+  remove(operator: number | InjectedOperator): void {
+    this.checkOpen();
+    this.operators.remove(this.#operatorId(operator));
   }
 
   /** Tasks of the operator fail from here on. Resolves when the device has taken notice. */

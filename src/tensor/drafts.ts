@@ -1,4 +1,4 @@
-import type { Device, KernelCall, OperandView } from '../backends/backend.ts';
+import type { Device, KernelCall, OperandView } from '../runtime/device.ts';
 import { GpuosError } from '../errors.ts';
 import type { DType } from '../ops/define.ts';
 import { matmulSizes } from '../ops/matrix.ts';

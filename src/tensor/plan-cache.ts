@@ -1,4 +1,4 @@
-import type { Device } from '../backends/backend.ts';
+import type { Device } from '../runtime/device.ts';
 import type { Operators } from '../runtime/operators.ts';
 import { type Plan, Planner } from './plan.ts';
 import type { Recording } from './recording.ts';
@@ -20,6 +20,9 @@ export class PlanCache {
 
   constructor(host: { readonly device: Device; readonly operators: Operators }) {
     this.#host = host;
+    host.operators.onFull = () => {
+      for (let i = this.#size >> 1; i >= 0; i--) this.#evict();
+    };
   }
 
   /** The plan of this form; made now, and told to `onFresh`, if there is none. */
@@ -42,6 +45,7 @@ export class PlanCache {
     for (const [hash, list] of this.#entries) {
       this.#size -= list.length;
       this.#entries.delete(hash);
+      for (const { plan } of list) this.#host.operators.release(plan.operators);
       return;
     }
   }

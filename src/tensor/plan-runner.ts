@@ -1,4 +1,4 @@
-import { DEPENDENCIES } from '../abi/descriptor.ts';
+import { MOST_DEPENDENCIES } from '../runtime/queue.ts';
 import { GpuosError } from '../errors.ts';
 import { MIN_POINTERS } from '../ops/program.ts';
 import type { Block } from '../runtime/heap.ts';
@@ -121,7 +121,7 @@ export class PlanRunner {
       }
       const order = {
         after: step.after >= 0 ? Math.max(after, sequences[step.after] as number) : after,
-        dependencies: dependencies.length > DEPENDENCIES ? this.#joined(dependencies, queue) : dependencies,
+        dependencies: dependencies.length > MOST_DEPENDENCIES ? this.#joined(dependencies, queue) : dependencies,
       };
       sequences[index] = params === undefined ? this.#writeInline(step, externals, order, queue) : this.#write(step, params, externals, order, queue);
       this.#counters.tasks++;
@@ -187,11 +187,11 @@ export class PlanRunner {
   /** More producers than a descriptor holds are gathered by tasks that do nothing, so that the failure of each is passed on. */
   #joined(dependencies: Dependency[], queue: Queue): Dependency[] {
     let list = dependencies;
-    while (list.length > DEPENDENCIES) {
-      const order = { after: -1, dependencies: list.slice(0, DEPENDENCIES) };
+    while (list.length > MOST_DEPENDENCIES) {
+      const order = { after: -1, dependencies: list.slice(0, MOST_DEPENDENCIES) };
       const sequence = queue.writeInline(this.#system.operators.builtIn('nop'), 1, [], [1], order);
       this.#counters.tasks++;
-      list = [...list.slice(DEPENDENCIES), { queue: 0, sequence }];
+      list = [...list.slice(MOST_DEPENDENCIES), { queue: 0, sequence }];
     }
     return list;
   }

@@ -1,4 +1,4 @@
-import type { Device } from '../backends/backend.ts';
+import type { Device } from '../runtime/device.ts';
 import { GpuosError } from '../errors.ts';
 import { MIN_POINTERS, POINTER_BYTES } from '../ops/program.ts';
 import type { Operators } from '../runtime/operators.ts';
@@ -57,6 +57,8 @@ export interface Plan {
   readonly workspaceBytes: number;
   readonly paramsBytes: number;
   readonly externals: number;
+  /** Slots of the operator table that its steps name, built-in ones included. */
+  readonly operators: ReadonlySet<number>;
   /** Estimate of the whole work on one core. */
   readonly costNs: number;
 }
@@ -87,6 +89,7 @@ export class Planner {
   readonly #fusion: FusionResult;
   readonly #drafting: Drafting;
   #paramsBytes = 0;
+  readonly #operators = new Set<number>();
 
   constructor(host: PlannerHost, graph: Graph, fused: boolean) {
     this.#host = host;
@@ -104,7 +107,11 @@ export class Planner {
 
   #slot(task: Task): number {
     const { operators } = this.#host;
-    return typeof task.function === 'string' ? operators.builtIn(task.function) : operators.inject(task.function.program, task.function.name).id;
+    const id = typeof task.function === 'string' ? operators.builtIn(task.function) : operators.inject(task.function.program, task.function.name).id;
+    // Held at once: the next injection of this plan may find the table full.
+    if (!this.#operators.has(id)) operators.retain([id]);
+    this.#operators.add(id);
+    return id;
   }
 
   #tiles(chain: Chain): number {
@@ -214,6 +221,7 @@ export class Planner {
       workspaceBytes: workspace.bytes,
       paramsBytes: this.#paramsBytes,
       externals,
+      operators: this.#operators,
       costNs: total,
     };
   }

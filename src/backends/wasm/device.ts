@@ -203,6 +203,8 @@ export class WasmDevice implements Device {
   install(artifact: Artifact): { fn: number; epoch: number } {
     const { fn, epoch } = this.#code.add(artifact.bytes);
     this.#installer.installBytes(fn, epoch, artifact.bytes);
+    // Before any descriptor that publishes it: whoever reads the new function finds that it is behind.
+    Atomics.store(this.#control, (CONTROL_ADDRESS + control.offset.epoch) >> 2, epoch);
     return { fn, epoch };
   }
 

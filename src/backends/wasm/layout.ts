@@ -7,8 +7,6 @@ import type { QueueAddresses } from '../backend.ts';
 export interface Layout {
   readonly queues: readonly QueueAddresses[];
   readonly queueRecords: number;
-  readonly tileWords: readonly number[];
-  readonly resolutions: readonly number[];
   readonly workerRecords: number;
   readonly operatorTable: number;
   readonly scratch: number;
@@ -39,20 +37,18 @@ export function planLayout(options: LayoutOptions): Layout {
   const workerRecords = place(workers * workerRecord.size);
   const operatorTable = place(OPERATOR_SLOTS * operatorSlot.size);
   const queues: QueueAddresses[] = [];
-  const tileWords: number[] = [];
-  const resolutions: number[] = [];
   for (let queue = 0; queue < count; queue++) {
     queues.push({
       record: queueRecords + queue * queueRecord.size,
       ring: place(slots * descriptor.size),
       completions: place(slots * 8),
+      tileWords: place(slots * MAX_TILES * 8),
+      resolutions: place(slots * 8),
       slots,
     });
-    tileWords.push(place(slots * MAX_TILES * 8));
-    resolutions.push(place(slots * 8));
   }
   const scratch = place(workers * SCRATCH_BYTES);
-  return { queues, queueRecords, tileWords, resolutions, workerRecords, operatorTable, scratch, end: Math.ceil(at / 65536) * 65536 };
+  return { queues, queueRecords, workerRecords, operatorTable, scratch, end: Math.ceil(at / 65536) * 65536 };
 }
 
 /**
@@ -73,9 +69,8 @@ export function writeLayout(u32: Uint32Array, layout: Layout, options: LayoutOpt
   put(CONTROL_ADDRESS + c.scratch, layout.scratch);
   put(CONTROL_ADDRESS + c.spinLimit, options.spinLimit);
   const q = queueRecord.offset;
-  layout.queues.forEach((queue, index) => {
-    const tileWords = layout.tileWords[index] as number;
-    const resolutions = layout.resolutions[index] as number;
+  layout.queues.forEach((queue) => {
+    const { tileWords, resolutions } = queue;
     put(queue.record + q.ring, queue.ring);
     put(queue.record + q.completions, queue.completions);
     put(queue.record + q.tileWords, tileWords);

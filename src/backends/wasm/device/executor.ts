@@ -17,6 +17,7 @@
 import {
   CONTROL_ADDRESS,
   CONTROL_DOORBELL,
+  CONTROL_EPOCH,
   CONTROL_HOST_WAITING,
   CONTROL_OPERATOR_TABLE,
   CONTROL_PARKED,
@@ -30,7 +31,6 @@ import {
   DESCRIPTOR_AFTER,
   DESCRIPTOR_DEPENDENCIES,
   DESCRIPTOR_DEPENDENCY_QUEUES,
-  DESCRIPTOR_EPOCH,
   DESCRIPTOR_FLAGS,
   DESCRIPTOR_OPERATOR,
   DESCRIPTOR_PARAMS,
@@ -122,6 +122,8 @@ const WAITING_PARK_NS: i64 = 100_000;
 // Each thread has its own instance of this module, hence its own copy of these.
 let rotor: u32 = 0;
 let installedEpoch: u32 = 0;
+/** This thread is counted in `parked`. */
+let announced: bool = false;
 
 // @ts-ignore: decorator
 @inline
@@ -310,23 +312,15 @@ function claimTile(worker: u32, q: u32, queue: u32, shared: bool): i32 {
     const sequence = sequenceOf(cursor);
     const tile = <u32>cursor;
     const d = descriptorAddress(q, sequence);
-    if (!tagsMatch(d, sequence)) {
-      // A worker that died with the cursor still at its task leaves it behind the mark, and by now the
-      // slot may be a later task's. All before the mark is complete, so the cursor may go there.
-      const mark = atomic.load<u32>(q + QUEUE_RECORD_MARK);
-      if (!isBefore(sequence, mark)) return NOTHING;
-      atomic.cmpxchg<u64>(q + QUEUE_RECORD_CURSOR, cursor, pack(mark, 0));
-      continue;
-    }
+    if (!tagsMatch(d, sequence)) return NOTHING;
 
     const operator = atomic.load<u32>(d + DESCRIPTOR_OPERATOR);
     const flags = <u32>atomic.load<u16>(d + DESCRIPTOR_FLAGS);
     const tiles = tileCount(d);
-    const epoch = atomic.load<u32>(d + DESCRIPTOR_EPOCH);
     const queues = atomic.load<u32>(d + DESCRIPTOR_DEPENDENCY_QUEUES);
     let gate = dependenciesDone(q, d, flags, queues);
-    // A task with an unclaimed tile cannot retire, so its slot is not written anew: while the cursor
-    // still stands at this task, what was read belongs to it.
+    // The host writes a slot anew only when both the mark and the cursor are past its task: while the
+    // cursor still stands at this task, what was read belongs to it.
     if (sequenceOf(atomic.load<u64>(q + QUEUE_RECORD_CURSOR)) != sequence) continue;
 
     const address = tileWordAddress(q, sequence, tile);
@@ -340,16 +334,19 @@ function claimTile(worker: u32, q: u32, queue: u32, shared: bool): i32 {
     if (gate < 0) return WAITING;
     if (shared && tiles == 1) return LEFT;
 
-    if (isBefore(installedEpoch, epoch)) {
-      installedEpoch = install(epoch);
-      const record = workerAddress(worker);
-      atomic.store<u32>(record + WORKER_RECORD_EPOCH, installedEpoch);
-      count(record, WORKER_RECORD_INSTALLS);
-    }
     let fn: u32 = 0;
     if (operator < OPERATOR_SLOTS) {
       fn = resolveFunction(q, sequence, tiles, operator);
       if (fn == 0 && gate == STATUS_OK) gate = STATUS_EMPTY_SLOT;
+      // Read after the function: the host raises it before it publishes. (The descriptor's own epoch
+      // would not do: a flip through another queue may have come after it was written.)
+      const epoch = atomic.load<u32>(CONTROL_ADDRESS + CONTROL_EPOCH);
+      if (isBefore(installedEpoch, epoch)) {
+        installedEpoch = install(epoch);
+        const record = workerAddress(worker);
+        atomic.store<u32>(record + WORKER_RECORD_EPOCH, installedEpoch);
+        count(record, WORKER_RECORD_INSTALLS);
+      }
     } else {
       gate = STATUS_OUT_OF_RANGE_ID;
     }
@@ -386,12 +383,20 @@ function park(worker: u32, ns: i64): void {
   const record = workerAddress(worker);
   const bell = atomic.load<u32>(CONTROL_ADDRESS + CONTROL_DOORBELL);
   atomic.add<u32>(CONTROL_ADDRESS + CONTROL_PARKED, 1);
+  announced = true;
   if (step(worker, false) < WAITING + (ns < PARK_NS ? 1 : 0) && atomic.load<u32>(CONTROL_ADDRESS + CONTROL_QUIT) == 0) {
     atomic.store<u32>(record + WORKER_RECORD_STATE, WORKER_STATE_PARKED);
     count(record, WORKER_RECORD_PARKS);
     atomic.wait<i32>(CONTROL_ADDRESS + CONTROL_DOORBELL, bell, ns);
     atomic.store<u32>(record + WORKER_RECORD_STATE, WORKER_STATE_RUNNING);
   }
+  leave();
+}
+
+/** Takes back the announcement of park(); also when a trap in its second look unwound out of it. */
+function leave(): void {
+  if (!announced) return;
+  announced = false;
   atomic.sub<u32>(CONTROL_ADDRESS + CONTROL_PARKED, 1);
 }
 
@@ -435,6 +440,7 @@ export function help(worker: u32, limit: u32, shared: bool): u32 {
 
 /** After a trap unwound out of `run` or `help`: ends the tile that was running. False: none was. */
 export function failTile(worker: u32, status: u32): bool {
+  leave();
   const record = workerAddress(worker);
   if (atomic.load<u32>(record + WORKER_RECORD_BUSY) == 0) return false;
   atomic.store<u32>(record + WORKER_RECORD_BUSY, 0);
@@ -450,7 +456,7 @@ export function failTile(worker: u32, status: u32): bool {
 }
 
 /**
- * Ends what a dead worker left: its claimed tiles fail with `status`, and every completion and mark
+ * Ends what a dead worker left: its claimed tiles fail with `status` (control tasks are carried out), and every completion and mark
  * that it may have owed is published. Returns the number of tiles that it had. Must end before a
  * worker with the same number starts.
  */
@@ -462,13 +468,18 @@ export function recover(dead: u32, status: u32): u32 {
     const last = sequenceOf(atomic.load<u64>(q + QUEUE_RECORD_CURSOR));
     for (let sequence = atomic.load<u32>(q + QUEUE_RECORD_MARK); !isBefore(last, sequence); sequence++) {
       const d = descriptorAddress(q, sequence);
-      if (!tagsMatch(d, sequence)) break;
+      // Its slot may be a later task's by now; those behind it still have to be looked at.
+      if (!tagsMatch(d, sequence)) continue;
       const n = tileCount(d);
       const claimed = pack(sequence, TILE_CLAIMED | (dead << 8));
       for (let tile: u32 = 0; tile < n; tile++) {
         const address = tileWordAddress(q, sequence, tile);
         if (atomic.load<u64>(address) != claimed) continue;
-        const lost = pack(sequence, TILE_DONE | (dead << 8) | (status << 24));
+        // A control task is carried out instead: its stores can be repeated, and a publication that never
+        // happened would leave the table with a function that the host takes for replaced.
+        const barrier = (<u32>atomic.load<u16>(d + DESCRIPTOR_FLAGS) & FLAG_BARRIER) != 0;
+        const outcome = barrier ? <u32>controlTable(d + DESCRIPTOR_POINTERS, 0, 1, 0) : status;
+        const lost = pack(sequence, TILE_DONE | (dead << 8) | (outcome << 24));
         if (atomic.cmpxchg<u64>(address, claimed, lost) == claimed) tiles++;
       }
       publishCompletion(q, sequence, n);
@@ -491,7 +502,7 @@ export function hasWork(): bool {
 
 // Operators of the executor itself.
 
-/** Publishes, kills or revives: words are {kind, slot, function, version}; kinds 1, 2 and 3. A barrier task. */
+/** Publishes, kills or revives: words are {kind, slot, function, version}; kinds 1, 2 and 3. A barrier task of one tile. */
 export function controlTable(params: usize, tile: i32, tiles: i32, scratch: usize): i32 {
   const words = params + 32;
   const kind = load<u32>(words);

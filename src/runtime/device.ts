@@ -1,0 +1,2 @@
+/** What the layers above see of a device: through the runtime, which owns it. */
+export type { Device, KernelCall, OperandView } from '../backends/backend.ts';
