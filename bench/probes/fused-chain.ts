@@ -28,7 +28,7 @@ function chain(): Program {
   };
 }
 
-const median = (samples: number[]) => samples.sort((a, b) => a - b)[samples.length >> 1] as number;
+const median = (samples: number[]) => samples.sort((a, b) => a - b)[samples.length >> 3] as number;
 function time(repeats: number, inner: number, run: () => void): number {
   const samples: number[] = [];
   for (let r = 0; r < repeats; r++) {

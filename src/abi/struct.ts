@@ -46,7 +46,8 @@ export function struct<const F extends FieldDefinitions>(name: string, size: num
     const bytes = SIZES[field.type];
     at = Math.ceil(at / bytes) * bytes;
     if (field.at !== undefined) {
-      if (field.at < at || field.at % bytes !== 0) throw new RangeError(`${name}.${key} cannot stand at byte ${field.at}; ${at} is the first free`);
+      if (field.at < at || field.at % bytes !== 0)
+        throw new RangeError(`${name}.${key} cannot stand at byte ${field.at}; ${at} is the first free`);
       at = field.at;
     }
     offset[key] = at;
@@ -57,7 +58,11 @@ export function struct<const F extends FieldDefinitions>(name: string, size: num
   return { name, size, align, fields, offset: offset as { readonly [K in keyof F]: number } };
 }
 
-const upper = (name: string): string => name.replace(/([a-z0-9])([A-Z])/g, '$1_$2').replaceAll('-', '_').toUpperCase();
+const upper = (name: string): string =>
+  name
+    .replace(/([a-z0-9])([A-Z])/g, '$1_$2')
+    .replaceAll('-', '_')
+    .toUpperCase();
 const snake = (name: string): string => upper(name).toLowerCase();
 
 /** The struct as a C type with static asserts on its size and on every offset. */

@@ -27,7 +27,10 @@ export function inspectDevices(): DeviceReport[] {
 
 function inspectWasm(): DeviceReport {
   const missing: { what: string; remedy: string }[] = [];
-  const details: Record<string, string | number | boolean> = { cores: availableParallelism(), workers: Math.max(0, availableParallelism() - 1) };
+  const details: Record<string, string | number | boolean> = {
+    cores: availableParallelism(),
+    workers: Math.max(0, availableParallelism() - 1),
+  };
   try {
     const memory = new WasmMemory(4096, 1 << 20);
     details['memoryLimitMib'] = Math.floor(memory.limit / 2 ** 20);
@@ -37,7 +40,10 @@ function inspectWasm(): DeviceReport {
   try {
     loadModule(false);
   } catch (error) {
-    missing.push({ what: (error as Error).message, remedy: 'Build the package (npm run build), on a CPU with WebAssembly SIMD support in Node.js.' });
+    missing.push({
+      what: (error as Error).message,
+      remedy: 'Build the package (npm run build), on a CPU with WebAssembly SIMD support in Node.js.',
+    });
   }
   return { kind: 'wasm', usable: missing.length === 0, name: 'embedded WebAssembly device', details, missing };
 }
@@ -50,7 +56,9 @@ function inspectCuda(): DeviceReport {
     name: 'NVIDIA GPU',
     details: { driverFound: driver !== undefined },
     missing: [
-      ...(driver === undefined ? [{ what: 'the NVIDIA driver (libcuda.so.1)', remedy: 'Install the driver for your GPU; the wasm device works without it.' }] : []),
+      ...(driver === undefined
+        ? [{ what: 'the NVIDIA driver (libcuda.so.1)', remedy: 'Install the driver for your GPU; the wasm device works without it.' }]
+        : []),
       { what: 'the CUDA device of gpuos', remedy: 'It is not part of this version; the wasm device is used instead.' },
     ],
   };

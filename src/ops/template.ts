@@ -47,17 +47,21 @@ export function programFromTemplate(template: Template, parameters: TemplatePara
     if (!['inputs', 'expression', 'name'].includes(key)) throw refuse(`Template map has no parameter "${key.slice(0, 64)}".`);
   }
   const { inputs, expression, name } = parameters;
-  if (!Array.isArray(inputs) || inputs.length < 1 || inputs.length > MAX_INPUTS) throw refuse(`inputs has to be a list of 1 to ${MAX_INPUTS} names.`);
+  if (!Array.isArray(inputs) || inputs.length < 1 || inputs.length > MAX_INPUTS)
+    throw refuse(`inputs has to be a list of 1 to ${MAX_INPUTS} names.`);
   inputs.forEach((input, i) => {
     if (typeof input !== 'string' || !NAME.test(input)) throw refuse(`Input ${i} is not a name of letters, digits and _.`);
     if (inputs.indexOf(input) !== i) throw refuse(`Input "${input}" is named twice.`);
     if (Object.hasOwn(MAPS, input.replaceAll('_', '-'))) throw refuse(`Input "${input}" has the name of an operation.`);
   });
-  if (typeof expression !== 'string' || expression.length > MAX_LENGTH) throw refuse(`expression has to be a text of at most ${MAX_LENGTH} characters.`);
-  if (name !== undefined && (typeof name !== 'string' || !/^[A-Za-z][\w-]{0,63}$/.test(name))) throw refuse('name has to be letters, digits, - and _, at most 64.');
+  if (typeof expression !== 'string' || expression.length > MAX_LENGTH)
+    throw refuse(`expression has to be a text of at most ${MAX_LENGTH} characters.`);
+  if (name !== undefined && (typeof name !== 'string' || !/^[A-Za-z][\w-]{0,63}$/.test(name)))
+    throw refuse('name has to be letters, digits, - and _, at most 64.');
   const nodes = new ExpressionParser(inputs, expression).parse();
   const last = nodes.length - 1;
-  if (nodes[last]?.dtype !== 'float32') throw refuse('The expression gives a truth value; use select(condition, a, b) to make it a number.');
+  if (nodes[last]?.dtype !== 'float32')
+    throw refuse('The expression gives a truth value; use select(condition, a, b) to make it a number.');
   return {
     name: name ?? `map:${expression.length > 40 ? `${expression.slice(0, 37)}...` : expression}`,
     program: {
@@ -109,7 +113,8 @@ class ExpressionParser {
   }
 
   #expect(token: string): void {
-    if (this.#tokens[this.#at++] !== token) throw refuse(`The expression lacks a "${token}" before "${this.#tokens[this.#at - 1] ?? 'its end'}".`);
+    if (this.#tokens[this.#at++] !== token)
+      throw refuse(`The expression lacks a "${token}" before "${this.#tokens[this.#at - 1] ?? 'its end'}".`);
   }
 
   #push(node: ProgramNode): number {
@@ -199,7 +204,8 @@ class ExpressionParser {
 
   #call(name: string): number {
     const op = name.replaceAll('_', '-');
-    if (!Object.hasOwn(MAPS, op) || op === 'cast') throw refuse(`"${name}" is not an element-wise operation.${nearMatchHint(op, Object.keys(MAPS))}`);
+    if (!Object.hasOwn(MAPS, op) || op === 'cast')
+      throw refuse(`"${name}" is not an element-wise operation.${nearMatchHint(op, Object.keys(MAPS))}`);
     this.#expect('(');
     const args = [this.#comparison()];
     while (this.#peek() === ',') {

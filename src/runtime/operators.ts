@@ -82,7 +82,9 @@ export class Operators {
   }
 
   list(): readonly InjectedOperator[] {
-    return this.#slots.filter((slot): slot is Slot => slot !== undefined).map(({ id, name, version, killed }) => ({ id, name, version, killed }));
+    return this.#slots
+      .filter((slot): slot is Slot => slot !== undefined)
+      .map(({ id, name, version, killed }) => ({ id, name, version, killed }));
   }
 
   /** @throws GPUOS_OPERATOR_OUT_OF_RANGE, GPUOS_OPERATOR_EMPTY */
@@ -92,7 +94,10 @@ export class Operators {
 
   #get(id: number): Slot {
     if (!Number.isInteger(id) || id < 0 || id >= OPERATOR_SLOTS) {
-      throw new GpuosError('GPUOS_OPERATOR_OUT_OF_RANGE', `There is no operator ${String(id)}; the table has slots 0 to ${OPERATOR_SLOTS - 1}.`);
+      throw new GpuosError(
+        'GPUOS_OPERATOR_OUT_OF_RANGE',
+        `There is no operator ${String(id)}; the table has slots 0 to ${OPERATOR_SLOTS - 1}.`,
+      );
     }
     const slot = this.#slots[id];
     if (slot === undefined) throw new GpuosError('GPUOS_OPERATOR_EMPTY', `Slot ${id} of the operator table is empty.`);
@@ -139,7 +144,10 @@ export class Operators {
     this.reclaimVersions();
     const freed = this.#free.pop();
     if (freed === undefined) {
-      throw new GpuosError('GPUOS_OPERATOR_TABLE_FULL', `All ${OPERATOR_SLOTS} slots of the operator table hold operators that are in use.`);
+      throw new GpuosError(
+        'GPUOS_OPERATOR_TABLE_FULL',
+        `All ${OPERATOR_SLOTS} slots of the operator table hold operators that are in use.`,
+      );
     }
     return freed;
   }
@@ -177,7 +185,8 @@ export class Operators {
   /** A new version in the slot of an injected operator: tasks submitted before keep the old one. */
   replace(id: number, program: Program): InjectedOperator {
     const slot = this.#get(id);
-    if (slot.builtIn || !slot.pinned) throw new GpuosError('GPUOS_BAD_TEMPLATE', `Operator ${id} (${slot.name}) was not made by inject() and cannot be replaced.`);
+    if (slot.builtIn || !slot.pinned)
+      throw new GpuosError('GPUOS_BAD_TEMPLATE', `Operator ${id} (${slot.name}) was not made by inject() and cannot be replaced.`);
     const signature = `caller:${this.#host.device.signature(program)}`;
     this.reclaimVersions();
     const { fn } = this.#host.device.install(this.#host.device.compile(program));

@@ -259,7 +259,10 @@ export class Queue {
   /** The same with the parameter block in the descriptor: at most four pointers and seven words. */
   writeInline(operator: number, tiles: number, pointers: readonly number[], words: readonly number[], order: Order, flags = 0): number {
     if (pointers.length > INLINE_POINTERS || words.length > INLINE_WORDS) {
-      throw new GpuosError('GPUOS_BAD_DESCRIPTOR', `A descriptor holds ${INLINE_POINTERS} pointers and ${INLINE_WORDS} words; ${pointers.length} and ${words.length} were given.`);
+      throw new GpuosError(
+        'GPUOS_BAD_DESCRIPTOR',
+        `A descriptor holds ${INLINE_POINTERS} pointers and ${INLINE_WORDS} words; ${pointers.length} and ${words.length} were given.`,
+      );
     }
     this.ringSpace();
     const u32 = this.#u32;

@@ -30,7 +30,12 @@ const rejection = async (promise: Promise<unknown>): Promise<string | undefined>
 
 /** fill writes `value` (as bits) into n elements: a task whose effect can be seen. */
 function fill(system: System, address: number, n: number, value: number, more: object = {}) {
-  return system.submit({ operator: 'fill', pointers: [address], words: [Math.max(1, Math.ceil(n / 1024)), n, new Int32Array(new Float32Array([value]).buffer)[0] as number], ...more });
+  return system.submit({
+    operator: 'fill',
+    pointers: [address],
+    words: [Math.max(1, Math.ceil(n / 1024)), n, new Int32Array(new Float32Array([value]).buffer)[0] as number],
+    ...more,
+  });
 }
 
 describe('life of a system', () => {
@@ -141,8 +146,16 @@ describe('submit', () => {
     const system = start();
     const queue = system.queue(0);
     const failing = system.task(queue, queue.writeInline(4000, 1, [], [1], NO_ORDER), 4000);
-    const dependent = system.task(queue, queue.writeInline(system.operators.builtIn('nop'), 1, [], [1], { after: -1, dependencies: [failing] }), 0);
-    const second = system.task(queue, queue.writeInline(system.operators.builtIn('nop'), 1, [], [1], { after: -1, dependencies: [dependent] }), 0);
+    const dependent = system.task(
+      queue,
+      queue.writeInline(system.operators.builtIn('nop'), 1, [], [1], { after: -1, dependencies: [failing] }),
+      0,
+    );
+    const second = system.task(
+      queue,
+      queue.writeInline(system.operators.builtIn('nop'), 1, [], [1], { after: -1, dependencies: [dependent] }),
+      0,
+    );
     const other = system.submit({ operator: 'nop', words: [1] });
     await other.done();
     const error = (await second.done().catch((caught) => caught)) as GpuosError;
@@ -155,7 +168,11 @@ describe('submit', () => {
 
   it('survives a task that traps', async () => {
     const system = start();
-    const task = system.task(system.queue(0), system.queue(0).writeInline(system.operators.builtIn('fill'), 1, [0xffff_fff0], [1, 64, 0], NO_ORDER), 0);
+    const task = system.task(
+      system.queue(0),
+      system.queue(0).writeInline(system.operators.builtIn('fill'), 1, [0xffff_fff0], [1, 64, 0], NO_ORDER),
+      0,
+    );
     expect(await rejection(task.done())).toBe('GPUOS_TASK_TRAPPED');
     await system.submit({ operator: 'nop', words: [1] }).done();
     expect(system.device.losses).toBe(0);

@@ -179,7 +179,8 @@ export class System {
       elements,
       write: (source) => {
         check();
-        if (source.length > elements) throw new GpuosError('GPUOS_SHAPE_MISMATCH', `${source.length} values do not fit a buffer of ${elements}.`);
+        if (source.length > elements)
+          throw new GpuosError('GPUOS_SHAPE_MISMATCH', `${source.length} values do not fit a buffer of ${elements}.`);
         this.device.views().f32.set(source, at);
       },
       read: () => {
@@ -207,7 +208,8 @@ export class System {
     const queue = this.queue(request.queue ?? 0);
     const tiles = request.tiles ?? 1;
     const bad = (message: string): GpuosError => new GpuosError('GPUOS_BAD_DESCRIPTOR', message);
-    if (!Number.isInteger(tiles) || tiles < 1 || tiles > MAX_TILES) throw bad(`tiles is ${String(tiles)}; it has to be an integer from 1 to ${MAX_TILES}.`);
+    if (!Number.isInteger(tiles) || tiles < 1 || tiles > MAX_TILES)
+      throw bad(`tiles is ${String(tiles)}; it has to be an integer from 1 to ${MAX_TILES}.`);
     const pointers = request.pointers ?? [];
     const words = request.words ?? [];
     if (pointers.length > INLINE_POINTERS) throw bad(`${pointers.length} pointers given; a descriptor holds ${INLINE_POINTERS}.`);
@@ -266,8 +268,16 @@ export class System {
     const dependencies: Dependency[] = [];
     for (const task of tasks) {
       const queue = this.queues[task.queue];
-      if (queue === undefined || !Number.isSafeInteger(task.sequence) || task.sequence < this.#firstSequence || task.sequence >= queue.tail) {
-        throw new GpuosError('GPUOS_BAD_DEPENDENCY', `Task ${String(task.sequence)} of queue ${String(task.queue)} has not been submitted.`);
+      if (
+        queue === undefined ||
+        !Number.isSafeInteger(task.sequence) ||
+        task.sequence < this.#firstSequence ||
+        task.sequence >= queue.tail
+      ) {
+        throw new GpuosError(
+          'GPUOS_BAD_DEPENDENCY',
+          `Task ${String(task.sequence)} of queue ${String(task.queue)} has not been submitted.`,
+        );
       }
       if (queue.isComplete(task.sequence)) {
         const failure = queue.failure(task.sequence);
@@ -332,7 +342,9 @@ export class System {
   /** Whether the resident executor is there: the device is not lost and a worker (or, with none, the host) serves it. */
   workerAlive(): boolean {
     if (this.#closed || this.device.lost !== undefined) return false;
-    return this.device.workers === 0 || this.workers().some((worker) => worker.worker > 0 && worker.state !== 'dead' && worker.state !== 'left');
+    return (
+      this.device.workers === 0 || this.workers().some((worker) => worker.worker > 0 && worker.state !== 'dead' && worker.state !== 'left')
+    );
   }
 
   workers(): readonly WorkerStatus[] {

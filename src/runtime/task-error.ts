@@ -17,5 +17,9 @@ const CODES: Readonly<Record<number, readonly [ErrorCode, string]>> = {
 /** How a task that did not end with OK is told to the caller. */
 export function taskError(status: number, queue: number, sequence: number, operator: string, cause?: unknown): GpuosError {
   const [code, what] = CODES[status] ?? (['GPUOS_TASK_FAILED', `ended with status ${status}`] as const);
-  return new GpuosError(code, `Task ${sequence} of queue ${queue} (operator ${operator}) ${what}.`, cause === undefined ? undefined : { cause });
+  return new GpuosError(
+    code,
+    `Task ${sequence} of queue ${queue} (operator ${operator}) ${what}.`,
+    cause === undefined ? undefined : { cause },
+  );
 }

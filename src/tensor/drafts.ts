@@ -117,7 +117,8 @@ export class Drafting {
     }
     if (group.members.every((member) => !materialized.has(member.node) || this.info(member.node).size === 0)) return [];
     const task = this.#program(group, materialized, undefined);
-    if (task === undefined) throw new GpuosError('GPUOS_INTERNAL', `A kernel of ${group.members.length} operations has too many dimensions.`);
+    if (task === undefined)
+      throw new GpuosError('GPUOS_INTERNAL', `A kernel of ${group.members.length} operations has too many dimensions.`);
     return [task];
   }
 
@@ -233,7 +234,8 @@ export class Drafting {
       // A piece of a view is not a piece of the value that it is a view of, unless the view is all of it.
       aligned: aligned?.flatMap((input) => {
         const operand = inputs[input] as Operand;
-        const whole = isContiguous(operand.info, operand.view) && operand.view.offset === 0 && operand.info.size === this.#sizeOf(operand.base);
+        const whole =
+          isContiguous(operand.info, operand.view) && operand.view.offset === 0 && operand.info.size === this.#sizeOf(operand.base);
         const pointer = call.pointers.findIndex((candidate) => 'input' in candidate && candidate.input === input);
         return whole && pointer >= 0 ? [pointer] : [];
       }),

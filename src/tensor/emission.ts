@@ -29,8 +29,34 @@ const LOAD_NS = 0.05;
 const SIMPLE_NS = 0.07;
 const COSTLY_NS = 1;
 const SIMPLE: ReadonlySet<string> = new Set<MapName>([
-  ...(['add', 'sub', 'mul', 'div', 'maximum', 'minimum', 'squared-difference', 'prelu', 'neg', 'abs', 'sign', 'square', 'sqrt', 'reciprocal'] as const),
-  ...(['equal', 'not-equal', 'less', 'less-equal', 'greater', 'greater-equal', 'logical-and', 'logical-or', 'logical-xor', 'logical-not'] as const),
+  ...([
+    'add',
+    'sub',
+    'mul',
+    'div',
+    'maximum',
+    'minimum',
+    'squared-difference',
+    'prelu',
+    'neg',
+    'abs',
+    'sign',
+    'square',
+    'sqrt',
+    'reciprocal',
+  ] as const),
+  ...([
+    'equal',
+    'not-equal',
+    'less',
+    'less-equal',
+    'greater',
+    'greater-equal',
+    'logical-and',
+    'logical-or',
+    'logical-xor',
+    'logical-not',
+  ] as const),
   ...(['select', 'floor', 'ceil', 'round', 'relu', 'relu6', 'cast', 'is-nan', 'is-inf', 'is-finite', 'rsqrt'] as const),
 ]);
 
@@ -47,14 +73,19 @@ export interface EmissionOptions {
 export function emitProgram(group: ProgramGroup, graph: Graph, options: EmissionOptions): Emission | undefined {
   const { dtypeOf, isOutput } = options;
   const { members } = group;
-  const accesses = members.flatMap((member) => member.args.flatMap((arg) => ('access' in arg && !isValue(arg.access.ref, graph) ? [{ member, access: arg.access }] : [])));
+  const accesses = members.flatMap((member) =>
+    member.args.flatMap((arg) => ('access' in arg && !isValue(arg.access.ref, graph) ? [{ member, access: arg.access }] : [])),
+  );
 
   // The space's dimensions: begin a new one wherever some operand does.
   let bounds: number[] = group.columns !== undefined && group.columns > 0 && group.rows > 1 ? [group.columns] : [];
   for (const { member, access } of accesses) {
     const scale = member.full || readsFull(graph, member) ? 1 : (group.columns as number);
     if (scale === 0) continue;
-    bounds = mergeBoundaries(bounds, boundaries(access.dims).map((bound) => bound * scale)) as number[];
+    bounds = mergeBoundaries(
+      bounds,
+      boundaries(access.dims).map((bound) => bound * scale),
+    ) as number[];
   }
   const total = group.rows * (group.columns ?? 1);
   if (options.rows !== undefined && group.columns === undefined && options.rows > 1 && total > 0) {
@@ -170,7 +201,9 @@ export function emitProgram(group: ProgramGroup, graph: Graph, options: Emission
       outerRank > 0
         ? reads.flatMap((read, i) => {
             const space = { rows, columns, outer };
-            return isAligned(space, inputRowStrides[i] as number[], inputColumnStrides[i] as number, read.offset, options.sizeOf(read.ref)) ? [i] : [];
+            return isAligned(space, inputRowStrides[i] as number[], inputColumnStrides[i] as number, read.offset, options.sizeOf(read.ref))
+              ? [i]
+              : [];
           })
         : undefined,
   };

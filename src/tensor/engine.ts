@@ -88,7 +88,10 @@ export class Engine {
     checkShape('tensor', shape);
     const info = shapeInfo(shape);
     if (values.length !== info.size) {
-      throw new GpuosError('GPUOS_SHAPE_MISMATCH', `tensor: [${shape.join()}] has ${info.size} elements, but ${values.length} values are given.`);
+      throw new GpuosError(
+        'GPUOS_SHAPE_MISMATCH',
+        `tensor: [${shape.join()}] has ${info.size} elements, but ${values.length} values are given.`,
+      );
     }
     const tensor = new Tensor(this, info, dtype, LEAF, undefined, NO_INPUTS, NO_ATTRIBUTES);
     if (info.size === 1) tensor.value = Number(values[0]);
@@ -173,7 +176,8 @@ export class Engine {
   }
 
   #check(tensor: Tensor): void {
-    if (!tensor.handle) throw new GpuosError('GPUOS_TENSOR_DISPOSED', `A tensor of shape [${tensor.shape.join()}] was used after it was disposed of.`);
+    if (!tensor.handle)
+      throw new GpuosError('GPUOS_TENSOR_DISPOSED', `A tensor of shape [${tensor.shape.join()}] was used after it was disposed of.`);
     if (tensor.engine !== this) throw new GpuosError('GPUOS_SHUT_DOWN', 'The tensor belongs to another system.');
   }
 
@@ -194,7 +198,13 @@ export class Engine {
     const b = typeof other === 'number' ? this.#hidden(other, a.dtype) : other;
     const record = this.#record(name);
     const rule = record.rule;
-    if (rule === undefined || rule.inputs.length !== 2 || a.dtype !== b.dtype || !rule.operands.includes(a.dtype) || (a.info !== b.info && b.size !== 1)) {
+    if (
+      rule === undefined ||
+      rule.inputs.length !== 2 ||
+      a.dtype !== b.dtype ||
+      !rule.operands.includes(a.dtype) ||
+      (a.info !== b.info && b.size !== 1)
+    ) {
       return this.apply(name, [a, b])[0] as Tensor;
     }
     if (typeof other !== 'number') this.#check(b);
@@ -319,13 +329,27 @@ export class Engine {
     return number;
   }
 
-  #push(definition: OperatorDefinition, info: ShapeInfo, dtype: DType, inputs: readonly Tensor[], attributes: Attributes, id: number): Tensor {
+  #push(
+    definition: OperatorDefinition,
+    info: ShapeInfo,
+    dtype: DType,
+    inputs: readonly Tensor[],
+    attributes: Attributes,
+    id: number,
+  ): Tensor {
     const tensor = this.#add(definition, info, dtype, inputs, attributes, id);
     if (this.#pending.length >= WINDOW || !this.system.fused) this.#submitIfDue([tensor]);
     return tensor;
   }
 
-  #add(definition: OperatorDefinition, info: ShapeInfo, dtype: DType, inputs: readonly Tensor[], attributes: Attributes, id: number): Tensor {
+  #add(
+    definition: OperatorDefinition,
+    info: ShapeInfo,
+    dtype: DType,
+    inputs: readonly Tensor[],
+    attributes: Attributes,
+    id: number,
+  ): Tensor {
     const tensor = new Tensor(this, info, dtype, this.#operatorNumber(definition), definition, inputs, attributes);
     tensor.attributesId = id;
     for (let i = 0; i < inputs.length; i++) (inputs[i] as Tensor).uses++;
@@ -551,4 +575,3 @@ export function engineOf(system: System): Engine {
   }
   return engine;
 }
-

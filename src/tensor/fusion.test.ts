@@ -71,7 +71,15 @@ describe('what becomes one task', () => {
 
   it('views take no task of their own', () => {
     const x = ramp(6, 10);
-    expect(tasks(() => x.transpose().slice([2, 1], [5, 4]).apply('reverse', [], { axes: [0] }).neg())).toBe(1);
+    expect(
+      tasks(() =>
+        x
+          .transpose()
+          .slice([2, 1], [5, 4])
+          .apply('reverse', [], { axes: [0] })
+          .neg(),
+      ),
+    ).toBe(1);
     expect(tasks(() => x.neg().reshape([10, 6]).exp())).toBe(1);
   });
 
@@ -94,8 +102,14 @@ describe('what must not become one task', () => {
     const values = Array.from({ length: count }, (_, i) => i);
     const turned = (shape: number[]) => engine.fromHost(values, shape).transpose();
     const host = (shape: number[]) => referenceRun('transpose', [hostTensor(shape, values)])[0]!;
-    const [a, b] = [[2, 2, 2, 2, 2, 4], [4, 2, 2, 2, 2, 2]];
-    const sum = turned(a).neg().reshape([count]).add(turned(b).neg().reshape([count]));
+    const [a, b] = [
+      [2, 2, 2, 2, 2, 4],
+      [4, 2, 2, 2, 2, 2],
+    ];
+    const sum = turned(a)
+      .neg()
+      .reshape([count])
+      .add(turned(b).neg().reshape([count]));
     agree(
       sum,
       host(a).data.map((value, i) => -value - (host(b).data[i] as number)),
@@ -115,7 +129,10 @@ describe('what must not become one task', () => {
     const c = a.matmul(x);
     const d = a.add(c);
     const reference = (name: string, ...inputs: Tensor[]) =>
-      referenceRun(name, inputs.map((t) => ({ shape: t.shape, dtype: t.dtype, data: t.dataSync() })))[0]!.data;
+      referenceRun(
+        name,
+        inputs.map((t) => ({ shape: t.shape, dtype: t.dtype, data: t.dataSync() })),
+      )[0]!.data;
     agree(d, reference('add', a, c));
   });
 });

@@ -105,7 +105,11 @@ export class Fusion {
     if (!isExternal(ref)) return this.#operands[ref] as Operand;
     const external = this.#graph.externals[~ref];
     if (external === undefined) throw new RangeError(`external ${~ref}`);
-    return { base: ref, info: external.info, view: external.kind === 'storage' ? external.view : { strides: external.info.strides, offset: 0 } };
+    return {
+      base: ref,
+      info: external.info,
+      view: external.kind === 'storage' ? external.view : { strides: external.info.strides, offset: 0 },
+    };
   }
 
   #add(index: number, node: GraphNode): void {
@@ -150,9 +154,11 @@ export class Fusion {
 
   #newGroup(index: number, what: { fixed?: number; copy?: Operand }): number {
     const dependencies = new Set<number>();
-    const refs = what.copy === undefined ? (this.#graph.nodes[index] as GraphNode).inputs.map((ref) => this.#operand(ref).base) : [what.copy.base];
+    const refs =
+      what.copy === undefined ? (this.#graph.nodes[index] as GraphNode).inputs.map((ref) => this.#operand(ref).base) : [what.copy.base];
     for (const base of refs) if (!isExternal(base)) dependencies.add(this.#groupOf[base] as number);
-    const id = this.#drafts.push({ rows: 0, columns: undefined, members: [], boundaries: [], dependencies, fixed: what.fixed, copy: what.copy }) - 1;
+    const id =
+      this.#drafts.push({ rows: 0, columns: undefined, members: [], boundaries: [], dependencies, fixed: what.fixed, copy: what.copy }) - 1;
     this.#groupOf[index] = id;
     return id;
   }
@@ -399,9 +405,20 @@ export class Fusion {
   /** The operand in contiguous memory of its own. */
   #copied(operand: Operand, reader: GraphNode): Operand {
     const index = this.#graph.nodes.length + this.#copies.length;
-    const dtype = isExternal(operand.base) ? (this.#graph.externals[~operand.base]?.dtype ?? reader.dtype) : (this.#graph.nodes[operand.base]?.dtype ?? reader.dtype);
+    const dtype = isExternal(operand.base)
+      ? (this.#graph.externals[~operand.base]?.dtype ?? reader.dtype)
+      : (this.#graph.nodes[operand.base]?.dtype ?? reader.dtype);
     this.#copies.push({ info: operand.info, dtype });
-    const id = this.#drafts.push({ rows: 0, columns: undefined, members: [], boundaries: [], dependencies: new Set(), fixed: undefined, copy: operand }) - 1;
+    const id =
+      this.#drafts.push({
+        rows: 0,
+        columns: undefined,
+        members: [],
+        boundaries: [],
+        dependencies: new Set(),
+        fixed: undefined,
+        copy: operand,
+      }) - 1;
     if (!isExternal(operand.base)) this.#draft(id).dependencies.add(this.#groupOf[operand.base] as number);
     this.#groupOf[index] = id;
     this.#copyOfGroup.set(id, index);

@@ -98,7 +98,14 @@ export class PlanRunner {
     return dependencyFailed(storage.error);
   }
 
-  #submit(plan: Plan, externals: readonly Tensor[], owned: readonly Storage[], workspace: Block | undefined, params: Block | undefined, queue: Queue): void {
+  #submit(
+    plan: Plan,
+    externals: readonly Tensor[],
+    owned: readonly Storage[],
+    workspace: Block | undefined,
+    params: Block | undefined,
+    queue: Queue,
+  ): void {
     const { device } = this.#system;
     const packings = this.#packings(plan, externals, queue);
     packings.forEach((storage, i) => {
@@ -123,7 +130,8 @@ export class PlanRunner {
         after: step.after >= 0 ? Math.max(after, sequences[step.after] as number) : after,
         dependencies: dependencies.length > MOST_DEPENDENCIES ? this.#joined(dependencies, queue) : dependencies,
       };
-      sequences[index] = params === undefined ? this.#writeInline(step, externals, order, queue) : this.#write(step, params, externals, order, queue);
+      sequences[index] =
+        params === undefined ? this.#writeInline(step, externals, order, queue) : this.#write(step, params, externals, order, queue);
       this.#counters.tasks++;
       tiles += step.tiles;
     }
@@ -203,7 +211,13 @@ export class PlanRunner {
     } else words[at] = value | 0;
   }
 
-  #write(step: Step, params: Block, externals: readonly Tensor[], order: { after: number; dependencies: Dependency[] }, queue: Queue): number {
+  #write(
+    step: Step,
+    params: Block,
+    externals: readonly Tensor[],
+    order: { after: number; dependencies: Dependency[] },
+    queue: Queue,
+  ): number {
     const { i32 } = this.#system.device.views();
     const { stages } = step;
     for (let i = 0; i < stages.length; i++) this.#writeStage(i32, stages[i] as Stage, params.address, externals);
@@ -296,7 +310,10 @@ export class PlanRunner {
     const dependencies = source.producer >= queue.mark ? [{ queue: 0, sequence: source.producer }] : [];
     const tiles = Math.max(1, Math.min(64, call.units, 2 * (device.workers + 1)));
     const storage = new Storage(heap, target);
-    storage.producer = queue.writeDescriptor(operators.builtIn(call.kernel), tiles, params.address, { after: target.lastUse, dependencies });
+    storage.producer = queue.writeDescriptor(operators.builtIn(call.kernel), tiles, params.address, {
+      after: target.lastUse,
+      dependencies,
+    });
     target.lastUse = storage.producer;
     source.block.lastUse = storage.producer;
     params.lastUse = storage.producer;

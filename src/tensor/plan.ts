@@ -107,7 +107,8 @@ export class Planner {
 
   #slot(task: Task): number {
     const { operators } = this.#host;
-    const id = typeof task.function === 'string' ? operators.builtIn(task.function) : operators.inject(task.function.program, task.function.name).id;
+    const id =
+      typeof task.function === 'string' ? operators.builtIn(task.function) : operators.inject(task.function.program, task.function.name).id;
     // Held at once: the next injection of this plan may find the table full.
     if (!this.#operators.has(id)) operators.retain([id]);
     this.#operators.add(id);
@@ -193,7 +194,11 @@ export class Planner {
         return { slot: this.#slot(task), pointers, offsets, words: Int32Array.from(task.words), scalars: task.scalars, params };
       });
       reads.delete(-1);
-      const dependencies = this.#joined([...reads].sort((a, b) => a - b), steps, nop);
+      const dependencies = this.#joined(
+        [...reads].sort((a, b) => a - b),
+        steps,
+        nop,
+      );
       const chained = stages.length > 1;
       const step = steps.push({
         slot: chained ? this.#host.operators.builtIn('chain') : (stages[0] as Stage).slot,
@@ -215,7 +220,10 @@ export class Planner {
 
     return {
       steps,
-      owned: [...ownedOf.keys()].map((node, i) => ({ bytes: this.#drafting.info(node).size * ELEMENT_BYTES, step: ownedSteps[i] as number })),
+      owned: [...ownedOf.keys()].map((node, i) => ({
+        bytes: this.#drafting.info(node).size * ELEMENT_BYTES,
+        step: ownedSteps[i] as number,
+      })),
       results: this.#results(ownedOf),
       packings,
       workspaceBytes: workspace.bytes,

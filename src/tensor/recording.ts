@@ -85,7 +85,12 @@ export class Recording {
   }
 
   #needs(tensor: Tensor): boolean {
-    return tensor === this.#target || tensor.siblings !== undefined || (tensor.handle && (tensor.uses === 0 || tensor.skipped)) || (tensor.skipped && tensor.uses > 0);
+    return (
+      tensor === this.#target ||
+      tensor.siblings !== undefined ||
+      (tensor.handle && (tensor.uses === 0 || tensor.skipped)) ||
+      (tensor.skipped && tensor.uses > 0)
+    );
   }
 
   #put(value: number): void {
@@ -103,7 +108,9 @@ export class Recording {
     this.#put(tensor.operator);
     this.#put(tensor.attributesId);
     this.#put(tensor.info.id);
-    this.#put(DTYPE_CODE[tensor.dtype] | ((this.#needs(tensor) ? NEEDED : 0) << 2) | ((tensor.handle ? ALIVE : 0) << 2) | (tensor.output << 5));
+    this.#put(
+      DTYPE_CODE[tensor.dtype] | ((this.#needs(tensor) ? NEEDED : 0) << 2) | ((tensor.handle ? ALIVE : 0) << 2) | (tensor.output << 5),
+    );
     const { inputs } = tensor;
     this.#put(inputs.length);
     for (let i = 0; i < inputs.length; i++) {

@@ -90,7 +90,10 @@ export function composeView(operator: string, attributes: Attributes, from: Shap
       resolveStridedSlice(from.dims, attributes);
       const begin = attributes['begin'] as readonly number[];
       const steps = attributes['strides'] as readonly number[];
-      return { strides: steps.map((step, i) => step * (view.strides[i] as number)), offset: view.offset + dot(begin, view.strides, to.size) };
+      return {
+        strides: steps.map((step, i) => step * (view.strides[i] as number)),
+        offset: view.offset + dot(begin, view.strides, to.size),
+      };
     }
     case 'expand':
       return { strides: broadcastStrides(from.dims, view.strides, to.dims), offset: view.offset };

@@ -34,7 +34,9 @@ interface Submitted {
   readonly killed: boolean;
 }
 
-it(`injects, replaces, kills and revives for ${SECONDS} s under load without a lost, doubled or wrong task`, { timeout: (SECONDS + 60) * 1000 }, async () => {
+it(`injects, replaces, kills and revives for ${SECONDS} s under load without a lost, doubled or wrong task`, {
+  timeout: (SECONDS + 60) * 1000,
+}, async () => {
   const system = init({ workers: 2, ring: 256, firstSequence: 2 ** 32 - 5000, workerSpinUs: 50 });
   try {
     let seed = 20_261_130;
@@ -99,7 +101,14 @@ it(`injects, replaces, kills and revives for ${SECONDS} s under load without a l
 
       await Promise.all(controls);
       const expected = new Float64Array(CELLS);
-      const outcomes = await Promise.all(submitted.map(({ task }) => task.done().then(() => undefined, (error: unknown) => error)));
+      const outcomes = await Promise.all(
+        submitted.map(({ task }) =>
+          task.done().then(
+            () => undefined,
+            (error: unknown) => error,
+          ),
+        ),
+      );
       outcomes.forEach((outcome, i) => {
         const { cell, adds, adder, killed } = submitted[i] as Submitted;
         if (outcome === undefined) {
@@ -116,7 +125,8 @@ it(`injects, replaces, kills and revives for ${SECONDS} s under load without a l
       cells.forEach((cell, i) => {
         const values = cell.buffer.read();
         const right = values.every((value) => value === expected[i]);
-        if (!right) throw new Error(`round ${counts.rounds}, cell ${i}: ${[...new Set(values)].slice(0, 4).join()} instead of ${expected[i]}`);
+        if (!right)
+          throw new Error(`round ${counts.rounds}, cell ${i}: ${[...new Set(values)].slice(0, 4).join()} instead of ${expected[i]}`);
         cell.buffer.write(new Float32Array(ELEMENTS));
         cell.last = undefined;
       });

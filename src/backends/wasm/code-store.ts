@@ -40,7 +40,8 @@ export class CodeStore {
   /** Stores a module under a function index that nothing uses. @throws GPUOS_OPERATOR_TABLE_FULL */
   add(bytes: Uint8Array): { fn: number; epoch: number } {
     const fn = this.#freeIndices.pop() ?? (this.#highWater < FUNCTION_SLOTS ? this.#highWater++ : undefined);
-    if (fn === undefined) throw new GpuosError('GPUOS_OPERATOR_TABLE_FULL', `All ${FUNCTION_SLOTS - this.#first} function indices are in use.`);
+    if (fn === undefined)
+      throw new GpuosError('GPUOS_OPERATOR_TABLE_FULL', `All ${FUNCTION_SLOTS - this.#first} function indices are in use.`);
     const size = Math.ceil(bytes.length / GRAIN_BYTES) * GRAIN_BYTES;
     let offset = this.#freeSpans.get(size)?.pop();
     if (offset === undefined) {

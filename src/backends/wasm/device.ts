@@ -2,10 +2,19 @@ import { availableParallelism } from 'node:os';
 import { Worker } from 'node:worker_threads';
 import { control, operatorSlot, queueRecord, workerRecord } from '../../abi/records.ts';
 import { CONTROL_ADDRESS, OPERATOR_SLOTS, STATUS } from '../../abi/status.ts';
-import { GpuosError } from '../../errors.ts';
 import type { Attributes } from '../../ops/define.ts';
 import type { Program } from '../../ops/program.ts';
-import type { Artifact, Device, HelpResult, KernelCall, LoweringOptions, MemoryViews, OperandView, QueueAddresses, WorkerStatus } from '../backend.ts';
+import type {
+  Artifact,
+  Device,
+  HelpResult,
+  KernelCall,
+  LoweringOptions,
+  MemoryViews,
+  OperandView,
+  QueueAddresses,
+  WorkerStatus,
+} from '../backend.ts';
 import { compileProgram, programSignature } from './codegen/index.ts';
 import { CodeStore, type Installer } from './code-store.ts';
 import { builtFile, type Executor, instantiate, loadModule } from './instance.ts';
@@ -104,7 +113,7 @@ export class WasmDevice implements Device {
         supervision: this.#supervision.buffer as SharedArrayBuffer,
         ...(options.fault === undefined ? {} : { fault: options.fault }),
       };
-      const supervisor = new Worker(builtFile('supervisor.js'), { workerData: start });
+      const supervisor = new Worker(builtFile('supervisor.js'), { workerData: start, execArgv: [] });
       supervisor.on('message', (message: { lost?: string; workerLost?: number; tiles?: number; reason?: string }) => {
         if (message.lost !== undefined) this.#lost = message.lost;
         if (message.workerLost !== undefined) {
@@ -127,7 +136,8 @@ export class WasmDevice implements Device {
   }
 
   get lost(): string | undefined {
-    if (this.#lost === undefined && Atomics.load(this.#supervision, SUPERVISION.LOST) !== 0) this.#lost = 'its workers cannot be kept running';
+    if (this.#lost === undefined && Atomics.load(this.#supervision, SUPERVISION.LOST) !== 0)
+      this.#lost = 'its workers cannot be kept running';
     return this.#lost;
   }
 
@@ -303,6 +313,7 @@ export class WasmDevice implements Device {
 
 /** `Atomics.waitAsync` (V8 has it; TypeScript's library for this target does not). */
 function waitAsync(words: Int32Array, index: number, value: number, ms: number): Promise<unknown> {
-  const wait = (Atomics as unknown as { waitAsync(a: Int32Array, i: number, v: number, ms: number): { value: Promise<unknown> | string } }).waitAsync;
+  const wait = (Atomics as unknown as { waitAsync(a: Int32Array, i: number, v: number, ms: number): { value: Promise<unknown> | string } })
+    .waitAsync;
   return Promise.resolve(wait(words, index, value, ms).value);
 }

@@ -36,9 +36,13 @@ export function loadModule(faultPoints: boolean): WebAssembly.Module {
 }
 
 /** Instantiates the device module in this thread, with a function table of its own. @throws GPUOS_ABI_MISMATCH */
-export function instantiate(source: ExecutorSource, fault?: (point: number, worker: number) => void): { executor: Executor; installer: Installer } {
+export function instantiate(
+  source: ExecutorSource,
+  fault?: (point: number, worker: number) => void,
+): { executor: Executor; installer: Installer } {
   const version = new Uint32Array(source.memory.buffer)[(CONTROL_ADDRESS + control.offset.abiVersion) >> 2];
-  if (version !== ABI_VERSION) throw new GpuosError('GPUOS_ABI_MISMATCH', `Shared memory has layout ${version}; this build has ${ABI_VERSION}.`);
+  if (version !== ABI_VERSION)
+    throw new GpuosError('GPUOS_ABI_MISMATCH', `Shared memory has layout ${version}; this build has ${ABI_VERSION}.`);
   const table = new WebAssembly.Table({ initial: FUNCTION_SLOTS, element: 'anyfunc' });
   const installer = new Installer(source.code, table, source.memory);
   const instance = new WebAssembly.Instance(source.module, {

@@ -61,9 +61,13 @@ export class WasmMemory {
       this.memory.grow(Math.ceil((want - have) / PAGE_BYTES));
     } catch (cause) {
       const mib = (value: number): string => `${(value / MIB).toFixed(1)} MiB`;
-      throw new GpuosError('GPUOS_OUT_OF_MEMORY', `Device memory would need ${mib(bytes)}; it has ${mib(have)} and may grow to ${mib(this.limit)}.`, {
-        cause,
-      });
+      throw new GpuosError(
+        'GPUOS_OUT_OF_MEMORY',
+        `Device memory would need ${mib(bytes)}; it has ${mib(have)} and may grow to ${mib(this.limit)}.`,
+        {
+          cause,
+        },
+      );
     }
     this.#views = this.#makeViews();
   }

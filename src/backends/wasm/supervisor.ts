@@ -27,7 +27,8 @@ const WATCH_MS = 50;
 const LOSS_LIMIT = 100;
 const LOSS_WINDOW_MS = 10_000;
 
-if (parentPort !== null && (workerData as SupervisorStart | null)?.supervision !== undefined) supervise(parentPort, workerData as SupervisorStart);
+if (parentPort !== null && (workerData as SupervisorStart | null)?.supervision !== undefined)
+  supervise(parentPort, workerData as SupervisorStart);
 
 function supervise(port: NonNullable<typeof parentPort>, start: SupervisorStart): void {
   const { executor } = instantiate(start);
@@ -53,7 +54,7 @@ function supervise(port: NonNullable<typeof parentPort>, start: SupervisorStart)
       worker,
       ...(start.fault === undefined ? {} : { fault: start.fault }),
     };
-    const thread = new Worker(builtFile('worker.js'), { workerData: data, stdout: false, stderr: false });
+    const thread = new Worker(builtFile('worker.js'), { workerData: data, execArgv: [] });
     threads.set(worker, thread);
     let failure: unknown;
     thread.on('error', (error) => {
@@ -68,7 +69,8 @@ function supervise(port: NonNullable<typeof parentPort>, start: SupervisorStart)
       }
       const record = at(worker, workerRecord.offset.state);
       // It may have died asleep; then it is still counted among those that the doorbell is for.
-      if (Atomics.exchange(words, record, WORKER_STATE.DEAD) === WORKER_STATE.PARKED) Atomics.sub(words, (CONTROL_ADDRESS + control.offset.parked) >> 2, 1);
+      if (Atomics.exchange(words, record, WORKER_STATE.DEAD) === WORKER_STATE.PARKED)
+        Atomics.sub(words, (CONTROL_ADDRESS + control.offset.parked) >> 2, 1);
       const status = endings.get(worker) ?? STATUS.WORKER_LOST;
       endings.delete(worker);
       const tiles = executor.recover(worker, status);
@@ -79,7 +81,9 @@ function supervise(port: NonNullable<typeof parentPort>, start: SupervisorStart)
       while (losses.length > 0 && (losses[0] as number) < now - LOSS_WINDOW_MS) losses.shift();
       port.postMessage({ workerLost: worker, code, tiles, reason: failure instanceof Error ? failure.message : undefined });
       if (losses.length > LOSS_LIMIT) {
-        lose(`${losses.length} workers died within ${LOSS_WINDOW_MS / 1000} s${failure instanceof Error ? `; the last with: ${failure.message}` : ''}`);
+        lose(
+          `${losses.length} workers died within ${LOSS_WINDOW_MS / 1000} s${failure instanceof Error ? `; the last with: ${failure.message}` : ''}`,
+        );
         return;
       }
       Atomics.store(words, record, WORKER_STATE.STARTING);

@@ -25,7 +25,9 @@ function faultPoint(point: number): void {
 
 const { executor } = instantiate(start, faultPoint);
 const words = new Int32Array(start.memory.buffer);
-const record = (new Uint32Array(start.memory.buffer)[(CONTROL_ADDRESS + control.offset.workerRecords) >> 2] as number) + start.worker * workerRecord.size;
+const record =
+  (new Uint32Array(start.memory.buffer)[(CONTROL_ADDRESS + control.offset.workerRecords) >> 2] as number) +
+  start.worker * workerRecord.size;
 const setState = (state: number): void => {
   Atomics.store(words, (record + workerRecord.offset.state) >> 2, state);
 };
