@@ -1,12 +1,12 @@
 import { GpuosError } from '../errors.ts';
 import { checkAttributes, checkInputCount } from '../ops/attributes.ts';
 import { type Attributes, type DType, type ExpressionBuilder, type OperatorDefinition, type Shape, defineOperator } from '../ops/define.ts';
-import { type HostData, hostData } from '../ops/host-tensor.ts';
+import { DTYPES, type HostData, hostData } from '../ops/host-tensor.ts';
 import { operatorByName, operatorId } from '../ops/index.ts';
 import { MAPS } from '../ops/map.ts';
 import type { Activation } from '../ops/matrix.ts';
 import type { MapName } from '../ops/program.ts';
-import { checkShape } from '../ops/shape.ts';
+import { checkShape, formatValue } from '../ops/shape.ts';
 import type { System } from '../runtime/system.ts';
 import { PlanCache } from './plan-cache.ts';
 import type { Result } from './plan.ts';
@@ -19,6 +19,9 @@ import { composeView, isContiguous } from './view.ts';
 
 /** Recorded operations after which the queue's window is full, and what is recorded is submitted. */
 const WINDOW = 1024;
+
+/** Work that the host does alone, while it waits for it anyway, in the time that waking a worker takes. */
+const ALONE_NS = 40_000;
 
 /** Number of no operator. */
 const LEAF = 0;
@@ -81,11 +84,12 @@ export class Engine {
 
   /**
    * A tensor of these values, which are copied.
-   * @throws GPUOS_BAD_SHAPE, GPUOS_SHAPE_MISMATCH, GPUOS_OUT_OF_MEMORY
+   * @throws GPUOS_BAD_SHAPE, GPUOS_SHAPE_MISMATCH, GPUOS_DTYPE_MISMATCH, GPUOS_OUT_OF_MEMORY
    */
   fromHost(values: ArrayLike<number | boolean>, shape: Shape, dtype: DType = 'float32'): Tensor {
     this.system.checkOpen();
     checkShape('tensor', shape);
+    if (!DTYPES.includes(dtype)) throw new GpuosError('GPUOS_DTYPE_MISMATCH', `tensor: dtype ${formatValue(dtype)} is none of ${DTYPES.join(', ')}.`);
     const info = shapeInfo(shape);
     if (values.length !== info.size) {
       throw new GpuosError(
@@ -94,7 +98,7 @@ export class Engine {
       );
     }
     const tensor = new Tensor(this, info, dtype, LEAF, undefined, NO_INPUTS, NO_ATTRIBUTES);
-    if (info.size === 1) tensor.value = Number(values[0]);
+    if (info.size === 1) tensor.value = inDType(Number(values[0]), dtype);
     else this.#upload(tensor, values);
     return this.#scoped(tensor);
   }
@@ -216,7 +220,7 @@ export class Engine {
   /** A scalar that only this operation knows. */
   #hidden(value: number, dtype: DType): Tensor {
     const tensor = new Tensor(this, SCALAR, dtype, LEAF, undefined, NO_INPUTS, NO_ATTRIBUTES);
-    tensor.value = value;
+    tensor.value = inDType(value, dtype);
     return tensor;
   }
 
@@ -408,8 +412,11 @@ export class Engine {
 
   // --- running
 
-  /** Submits what is recorded. Nothing waits; `target` gets memory whether or not others need it. */
-  flush(target?: Tensor): void {
+  /**
+   * Submits what is recorded. Nothing waits; `target` gets memory whether or not others need it. With
+   * `awaited` the caller is about to wait, and so to compute: small work then wakes no sleeping worker.
+   */
+  flush(target?: Tensor, awaited = false): void {
     this.system.checkOpen();
     const recording = this.#recording.collect(this.#pending, target);
     this.#pending.length = 0;
@@ -417,6 +424,7 @@ export class Engine {
     this.counters.flushes++;
     const { plan } = this.#plans.find(recording, this.system.fused, this.#onFreshPlan);
     this.#runner.run(plan, recording.externals, this.#onResult);
+    if (!awaited || plan.costNs > ALONE_NS) this.system.device.ringDoorbell(plan.tiles);
     const { nodes } = recording;
     // Readers first: what one that may still be asked for is made from has to stay.
     for (let i = nodes.length - 1; i >= 0; i--) this.#afterRun(nodes[i] as Tensor);
@@ -493,11 +501,11 @@ export class Engine {
     this.#check(tensor);
     if (tensor.storage !== undefined && isContiguous(tensor.info, tensor)) return tensor;
     if (tensor.storage === undefined) {
-      this.flush(tensor);
+      this.flush(tensor, true);
       if (tensor.storage !== undefined && isContiguous(tensor.info, tensor)) return tensor;
     }
     const copy = this.#push(CONTIGUOUS, tensor.info, tensor.dtype, [tensor], NO_ATTRIBUTES, 0);
-    if (copy.storage === undefined) this.flush(copy);
+    if (copy.storage === undefined) this.flush(copy, true);
     return copy;
   }
 
@@ -532,7 +540,7 @@ export class Engine {
     const { storage, size } = tensor;
     if (storage === undefined) {
       const data = hostData(tensor.dtype, 1);
-      data[0] = tensor.dtype === 'bool' ? Number(tensor.value !== 0) : (tensor.value as number);
+      data[0] = tensor.value as number;
       return data;
     }
     if (storage.error !== undefined) throw storage.error;
@@ -549,6 +557,11 @@ export class Engine {
     if (tensor.dtype === 'int32') return i32.slice(at, at + size);
     return Uint8Array.from(i32.subarray(at, at + size));
   }
+}
+
+/** The value that a device would hold. */
+function inDType(value: number, dtype: DType): number {
+  return dtype === 'float32' ? Math.fround(value) : dtype === 'int32' ? value | 0 : Number(value !== 0);
 }
 
 /** JSON has no infinities, no NaN and no -0, but attributes do, and different attributes must not look alike. */
