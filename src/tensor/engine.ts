@@ -65,6 +65,7 @@ export class Engine {
   readonly #records = new Map<string, OperatorRecord>();
   readonly #operatorNumbers = new Map<OperatorDefinition, number>();
   readonly #attributeIds = new Interner();
+  readonly #attributeValues: Attributes[] = [];
   readonly #attributeCache = new WeakMap<Attributes, Map<OperatorDefinition, { checked: Attributes; id: number }>>();
   readonly #plans: PlanCache;
   readonly #runner: PlanRunner;
@@ -239,12 +240,18 @@ export class Engine {
     return outputs;
   }
 
+  /** The attributes with their defaults, and their number. A frozen object is taken to stay as it is, its lists as well, and is checked once. */
   #checked(definition: OperatorDefinition, attributes: Attributes): { checked: Attributes; id: number } {
     if (attributes === NO_ATTRIBUTES && definition.attributes === undefined) return { checked: NO_ATTRIBUTES, id: 0 };
     const known = Object.isFrozen(attributes) ? this.#attributeCache.get(attributes)?.get(definition) : undefined;
     if (known !== undefined) return known;
-    const checked = checkAttributes(definition, attributes);
-    const entry = { checked, id: 1 + this.#attributeIds.id(JSON.stringify(checked, encodeNumber)) };
+    const given = checkAttributes(definition, attributes);
+    const id = this.#attributeIds.id(JSON.stringify(given, encodeNumber));
+    // Equal attributes are one object, a copy: the plan is made later, and the caller may have written its lists by then.
+    this.#attributeValues[id] ??= Object.freeze(
+      Object.fromEntries(Object.entries(given).map(([name, value]) => [name, Array.isArray(value) ? Object.freeze([...value]) : value])),
+    );
+    const entry = { checked: this.#attributeValues[id], id: 1 + id };
     if (Object.isFrozen(attributes)) {
       let byDefinition = this.#attributeCache.get(attributes);
       if (byDefinition === undefined) {
