@@ -422,11 +422,24 @@ export class Engine {
   /**
    * Submits what is recorded. Nothing waits; `target` gets memory whether or not others need it. With
    * `awaited` the caller is about to wait, and so to compute: small work then wakes no sleeping worker.
+   * @throws GPUOS_OUT_OF_MEMORY; what is recorded stays so, and is tried again at the next flush
    */
   flush(target?: Tensor, awaited = false): void {
     this.system.checkOpen();
-    const recording = this.#recording.collect(this.#pending, target);
+    try {
+      this.#submit(this.#pending, target, awaited);
+    } catch (error) {
+      this.system.checkOpen();
+      if (target === undefined) throw error;
+      // Others may be what asks for too much: then the target alone, with what it is made from.
+      this.#submit(NO_INPUTS, target, awaited);
+      return;
+    }
     this.#pending.length = 0;
+  }
+
+  #submit(pending: readonly Tensor[], target: Tensor | undefined, awaited: boolean): void {
+    const recording = this.#recording.collect(pending, target);
     if (recording.nodes.length === 0) return;
     this.counters.flushes++;
     const { plan } = this.#plans.find(recording, this.system.fused, this.#onFreshPlan);
@@ -512,7 +525,12 @@ export class Engine {
       if (tensor.storage !== undefined && isContiguous(tensor.info, tensor)) return tensor;
     }
     const copy = this.#push(CONTIGUOUS, tensor.info, tensor.dtype, [tensor], NO_ATTRIBUTES, 0);
-    if (copy.storage === undefined) this.flush(copy, true);
+    try {
+      if (copy.storage === undefined) this.flush(copy, true);
+    } catch (error) {
+      this.dispose(copy);
+      throw error;
+    }
     return copy;
   }
 

@@ -106,7 +106,6 @@ export class PlanRunner {
     params: Block | undefined,
     queue: Queue,
   ): void {
-    const { device } = this.#system;
     const packings = this.#packings(plan, externals, queue);
     packings.forEach((storage, i) => {
       if (storage !== undefined) this.#addresses[plan.externals + i] = storage.block.address;
@@ -116,7 +115,6 @@ export class PlanRunner {
     for (const storage of owned) after = Math.max(after, storage.block.lastUse);
     const sequences = new Array<number>(plan.steps.length);
     const failures: unknown[] = [];
-    let tiles = 0;
     for (let index = 0; index < plan.steps.length; index++) {
       const step = plan.steps[index] as Step;
       this.#failure = undefined;
@@ -133,7 +131,6 @@ export class PlanRunner {
       sequences[index] =
         params === undefined ? this.#writeInline(step, externals, order, queue) : this.#write(step, params, externals, order, queue);
       this.#counters.tasks++;
-      tiles += step.tiles;
     }
     const last = queue.tail - 1;
     for (const external of externals) if (external.storage !== undefined) external.storage.block.lastUse = last;
@@ -146,7 +143,6 @@ export class PlanRunner {
     });
     if (workspace !== undefined) workspace.lastUse = last;
     if (params !== undefined) params.lastUse = last;
-    device.ringDoorbell(tiles);
   }
 
   /** Externals of this run that are known to have failed, and why. */

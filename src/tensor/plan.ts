@@ -59,6 +59,8 @@ export interface Plan {
   readonly externals: number;
   /** Slots of the operator table that its steps name, built-in ones included. */
   readonly operators: ReadonlySet<number>;
+  /** Tiles of all steps. */
+  readonly tiles: number;
   /** Estimate of the whole work on one core. */
   readonly costNs: number;
 }
@@ -230,6 +232,7 @@ export class Planner {
       paramsBytes: this.#paramsBytes,
       externals,
       operators: this.#operators,
+      tiles: steps.reduce((sum, step) => sum + step.tiles, 0),
       costNs: total,
     };
   }
