@@ -535,12 +535,14 @@ export class Engine {
   }
 
   async data(tensor: Tensor): Promise<HostData> {
-    if (tensor.value !== undefined && tensor.storage === undefined) return this.#read(tensor);
+    if (tensor.value !== undefined && tensor.storage === undefined) return this.#readValue(tensor);
     const ready = this.#ready(tensor);
+    // The tensor may be disposed of meanwhile; its memory stays until it is read.
     const storage = (ready.storage as Storage).retain();
+    const { offset } = ready;
     try {
       if (storage.producer >= 0) await this.system.queue(0).wait(storage.producer);
-      return this.#read(ready);
+      return this.#read(ready, storage, offset);
     } finally {
       storage.release();
       if (ready !== tensor) this.dispose(ready);
@@ -548,38 +550,33 @@ export class Engine {
   }
 
   dataSync(tensor: Tensor): HostData {
-    if (tensor.value !== undefined && tensor.storage === undefined) return this.#read(tensor);
+    if (tensor.value !== undefined && tensor.storage === undefined) return this.#readValue(tensor);
     const ready = this.#ready(tensor);
+    const storage = ready.storage as Storage;
     try {
-      const { producer } = ready.storage as Storage;
-      if (producer >= 0) this.system.queue(0).waitSync(producer);
-      return this.#read(ready);
+      if (storage.producer >= 0) this.system.queue(0).waitSync(storage.producer);
+      return this.#read(ready, storage, ready.offset);
     } finally {
       if (ready !== tensor) this.dispose(ready);
     }
   }
 
-  /** Copies complete values out. @throws the error of the task that was to make them */
-  #read(tensor: Tensor): HostData {
+  #readValue(tensor: Tensor): HostData {
+    this.system.checkOpen();
     this.#check(tensor);
-    const { storage, size } = tensor;
-    if (storage === undefined) {
-      const data = hostData(tensor.dtype, 1);
-      data[0] = tensor.value as number;
-      return data;
-    }
+    const data = hostData(tensor.dtype, 1);
+    data[0] = tensor.value as number;
+    return data;
+  }
+
+  /** Copies complete values out. @throws the error of the task that was to make them */
+  #read({ dtype, size }: Tensor, storage: Storage, offset: number): HostData {
+    if (storage.error === undefined && storage.producer >= 0) storage.error = this.system.queue(0).failure(storage.producer);
     if (storage.error !== undefined) throw storage.error;
-    if (storage.producer >= 0) {
-      const failure = this.system.queue(0).failure(storage.producer);
-      if (failure !== undefined) {
-        storage.error = failure;
-        throw failure;
-      }
-    }
-    const at = (storage.block.address >> 2) + tensor.offset;
+    const at = (storage.block.address >> 2) + offset;
     const { f32, i32 } = this.system.device.views();
-    if (tensor.dtype === 'float32') return f32.slice(at, at + size);
-    if (tensor.dtype === 'int32') return i32.slice(at, at + size);
+    if (dtype === 'float32') return f32.slice(at, at + size);
+    if (dtype === 'int32') return i32.slice(at, at + size);
     return Uint8Array.from(i32.subarray(at, at + size));
   }
 }
