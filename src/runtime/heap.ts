@@ -14,6 +14,15 @@ const GRAIN_BYTES = 256;
 const STEP_BITS = 3;
 const STEPS = 2 ** STEP_BITS;
 
+/**
+ * Blocks of a page or more are set apart by this much. Sizes are often powers of two; back to back, the
+ * same element of many such blocks would fall into the same few sets of the caches, and a kernel that
+ * reads many operands at once would evict each line before it is used. Three cache lines, an odd number,
+ * pass through all sets in turn.
+ */
+const STAGGER_BYTES = 192;
+const PAGE_BYTES = 4096;
+
 /** Size class of a request: a multiple of GRAIN_BYTES with STEPS classes a power of two. */
 export function sizeClass(bytes: number): number {
   if (bytes <= GRAIN_BYTES * STEPS) return Math.max(1, Math.ceil(bytes / GRAIN_BYTES)) * GRAIN_BYTES;
@@ -82,7 +91,7 @@ export class Heap {
   }
 
   #extend(size: number): Block | undefined {
-    const end = this.#end + size;
+    const end = this.#end + size + (size >= PAGE_BYTES ? STAGGER_BYTES : 0);
     if (end > this.#device.heapLimit) return undefined;
     try {
       this.#device.ensure(end);

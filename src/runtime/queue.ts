@@ -28,6 +28,8 @@ const NO_DEPENDENCIES = (NO_QUEUE | (NO_QUEUE << 8) | (NO_QUEUE << 16) | (NO_QUE
 const REMEMBERED_FAILURES = 65_536;
 /** Empty looks before the host takes a task of one tile from workers that are awake. */
 const PATIENCE = 40;
+/** Tiles between two looks at the clock. */
+const SLICE_TILES = 2;
 /** Longest slice that the host computes before it lets its event loop turn. */
 const SLICE_MS = 1;
 /** Turns of the event loop without progress before the host leaves the rest to a wake-up. */
@@ -358,7 +360,7 @@ export class Queue {
    */
   #helpSlice(patience: { left: number }): boolean {
     const asleep = this.#device.parked() >= this.#device.workers;
-    const { ran, found } = this.#device.help(asleep ? 64 : 4, !asleep && patience.left > 0);
+    const { ran, found } = this.#device.help(SLICE_TILES, !asleep && patience.left > 0);
     if (ran > 0) {
       patience.left = PATIENCE;
       return true;
@@ -384,6 +386,7 @@ export class Queue {
       if (idleSince === 0) idleSince = now;
       // Nothing for the host to do: a worker has the rest. Sleep once that has lasted longer than a wake-up costs.
       if (now - idleSince > 0.2) {
+        this.#device.ringDoorbell(1);
         const mark = Atomics.load(this.#u32, this.#markWord);
         if (!this.isComplete(sequence)) this.#device.sleep(this.index, mark, 1);
       }
@@ -405,6 +408,8 @@ export class Queue {
       if (this.#helpSlice(patience)) until = Math.max(until, now + this.#host.spinUs / 1000);
       if (now > until || now > sliceEnd) break;
     }
+    // The rest is not small: workers that were left asleep for it are needed now.
+    if (!this.isComplete(sequence)) this.#device.ringDoorbell(MAX_TILES);
     let idle = 0;
     while (!this.isComplete(sequence)) {
       this.#checkAlive(sequence);

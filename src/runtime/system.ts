@@ -7,6 +7,7 @@ import { readFlags } from '../flags.ts';
 import type { Program } from '../ops/program.ts';
 import { programFromTemplate, type Template, type TemplateParameters } from '../ops/template.ts';
 import { type Block, Heap } from './heap.ts';
+import { keepFreedPages } from './host-allocator.ts';
 import { type InjectedOperator, Operators } from './operators.ts';
 import { type Dependency, type Order, Queue } from './queue.ts';
 
@@ -106,6 +107,7 @@ export class System {
   #lossListeners: ((event: { worker: number; tiles: number; reason: string | undefined }) => void)[] = [];
 
   constructor(options: SystemOptions = {}) {
+    keepFreedPages();
     const flags = readFlags();
     const ring = integer('ring', options.ring ?? flags.ring, 2, 65_536);
     if ((ring & (ring - 1)) !== 0) throw new GpuosError('GPUOS_BAD_OPTION', `ring is ${ring}; it has to be a power of two.`);

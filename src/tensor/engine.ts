@@ -23,6 +23,9 @@ const WINDOW = 1024;
 /** Work that the host does alone, while it waits for it anyway, in the time that waking a worker takes. */
 const ALONE_NS = 40_000;
 
+/** Runs of tasks, two numbers each, that sync() looks at; with other tasks between them they do not join, and the oldest go. */
+const MAX_UNSEEN = 4096;
+
 /** Number of no operator. */
 const LEAF = 0;
 const SCALAR = shapeInfo([]);
@@ -443,7 +446,9 @@ export class Engine {
     if (recording.nodes.length === 0) return;
     this.counters.flushes++;
     const { plan } = this.#plans.find(recording, this.system.fused, this.#onFreshPlan);
+    const first = this.system.queue(0).tail;
     this.#runner.run(plan, recording.externals, this.#onResult);
+    this.#note(first, this.system.queue(0).tail);
     if (!awaited || plan.costNs > ALONE_NS) this.system.device.ringDoorbell(plan.tiles);
     const { nodes } = recording;
     // Readers first: what one that may still be asked for is made from has to stay.
@@ -502,10 +507,27 @@ export class Engine {
     if (tensor.uses === 0) this.#discard(tensor);
   }
 
-  /** Submits what is recorded and resolves when all of it is complete. Rejects if any of it failed. */
+  /** Submits what is recorded and resolves when all of it is complete. Rejects if any of what was submitted since the last sync() failed. */
   async sync(): Promise<void> {
     this.flush();
+    const tasks = this.#unseen.splice(0);
     await this.settled();
+    for (let i = 0; i < tasks.length; i += 2) {
+      for (let sequence = tasks[i] as number; sequence < (tasks[i + 1] as number); sequence++) {
+        const failure = this.system.queue(0).failure(sequence);
+        if (failure !== undefined) throw failure;
+      }
+    }
+  }
+
+  /** First and end of the runs of tasks that sync() has not looked at yet, flat. */
+  readonly #unseen: number[] = [];
+
+  #note(first: number, end: number): void {
+    const unseen = this.#unseen;
+    if (first === end) return;
+    if (unseen[unseen.length - 1] === first) unseen[unseen.length - 1] = end;
+    else if (unseen.push(first, end) > MAX_UNSEEN) unseen.splice(0, MAX_UNSEEN / 2);
   }
 
   /** Resolves when every task submitted so far is complete, however it ended. */
