@@ -44,6 +44,7 @@ export function struct<const F extends FieldDefinitions>(name: string, size: num
   let at = 0;
   for (const [key, field] of Object.entries(fields)) {
     const bytes = SIZES[field.type];
+    if (bytes > align) throw new RangeError(`${name}.${key} needs an alignment of ${bytes}, more than the ${align} of the whole`);
     at = Math.ceil(at / bytes) * bytes;
     if (field.at !== undefined) {
       if (field.at < at || field.at % bytes !== 0)
@@ -65,6 +66,10 @@ const upper = (name: string): string =>
     .toUpperCase();
 const snake = (name: string): string => upper(name).toLowerCase();
 
+/** Field names that C or C++ keeps for itself get a `_`. */
+const KEYWORDS: ReadonlySet<string> = new Set(['operator', 'new', 'delete', 'class', 'this', 'template', 'private', 'public', 'default', 'register']);
+const cName = (key: string): string => (KEYWORDS.has(snake(key)) ? `${snake(key)}_` : snake(key));
+
 /** The struct as a C type with static asserts on its size and on every offset. */
 export function structToC(definition: Struct<FieldDefinitions>): string {
   const type = `gpuos_${snake(definition.name)}`;
@@ -76,13 +81,13 @@ export function structToC(definition: Struct<FieldDefinitions>): string {
     // Gaps are spelled out, so that the layout does not depend on a compiler's idea of padding.
     if (offset > at) lines.push(`  uint8_t pad${pads++}[${offset - at}];`);
     const count = field.count === undefined ? '' : `[${field.count}]`;
-    lines.push(`  ${C_TYPES[field.type]} ${snake(key)}${count}; /* ${offset}: ${field.about} */`);
+    lines.push(`  ${C_TYPES[field.type]} ${cName(key)}${count}; /* ${offset}: ${field.about} */`);
     at = offset + SIZES[field.type] * (field.count ?? 1);
   }
   if (definition.size > at) lines.push(`  uint8_t pad${pads}[${definition.size - at}];`);
   lines.push(`} ${type};`, `GPUOS_STATIC_ASSERT(sizeof(${type}) == ${definition.size}, "${type}: size");`);
   for (const key of Object.keys(definition.fields)) {
-    lines.push(`GPUOS_STATIC_ASSERT(offsetof(${type}, ${snake(key)}) == ${definition.offset[key]}, "${type}.${snake(key)}: offset");`);
+    lines.push(`GPUOS_STATIC_ASSERT(offsetof(${type}, ${cName(key)}) == ${definition.offset[key]}, "${type}.${snake(key)}: offset");`);
   }
   return lines.join('\n');
 }
