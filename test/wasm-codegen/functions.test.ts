@@ -7,8 +7,34 @@ import { runMap } from './machine.ts';
 
 const { fround } = Math;
 const SPECIALS = [
-  0, -0, 1, -1, 0.5, -0.5, 2, -2, Number.NaN, Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY, 2 ** -149, -(2 ** -149), 1e-40, 2 ** -126,
-  3.4028234663852886e38, -3.4028234663852886e38, 88.72283, 88.72284, -87.33655, -103.97, -103.98, 1e5, -1e5, 2 ** 24, 2 ** 31, 2 ** -24, 1 - 2 ** -24,
+  0,
+  -0,
+  1,
+  -1,
+  0.5,
+  -0.5,
+  2,
+  -2,
+  Number.NaN,
+  Number.POSITIVE_INFINITY,
+  Number.NEGATIVE_INFINITY,
+  2 ** -149,
+  -(2 ** -149),
+  1e-40,
+  2 ** -126,
+  3.4028234663852886e38,
+  -3.4028234663852886e38,
+  88.72283,
+  88.72284,
+  -87.33655,
+  -103.97,
+  -103.98,
+  1e5,
+  -1e5,
+  2 ** 24,
+  2 ** 31,
+  2 ** -24,
+  1 - 2 ** -24,
   1 + 2 ** -23,
 ].map(fround);
 
@@ -104,7 +130,9 @@ describe('functions of one float32', () => {
 });
 
 describe('functions of two float32', () => {
-  const few = [...SPECIALS, 3, -3, 4, 0.1, -0.1, 1.5, 10, -7, 63, 64, 1e10, -1e-10, 16777215, fround(1.0000001), fround(0.9999999)].map(fround);
+  const few = [...SPECIALS, 3, -3, 4, 0.1, -0.1, 1.5, 10, -7, 63, 64, 1e10, -1e-10, 16777215, fround(1.0000001), fround(0.9999999)].map(
+    fround,
+  );
   const a: number[] = [];
   const b: number[] = [];
   for (const p of few) {
@@ -133,7 +161,13 @@ describe('functions of two float32', () => {
     expect(most, where).toBeLessThanOrEqual(bound + 1e-6);
   });
   test('atan2 keeps the sign of zero', () => {
-    const zeros = runMap('atan2', [[0, -0, 0, -0], [1, 1, -1, -0]].map((list) => list.map(fround)));
+    const zeros = runMap(
+      'atan2',
+      [
+        [0, -0, 0, -0],
+        [1, 1, -1, -0],
+      ].map((list) => list.map(fround)),
+    );
     expect(zeros.map((value, i) => Object.is(value, [0, -0, fround(Math.PI), fround(-Math.PI)][i]))).toEqual([true, true, true, true]);
   });
 });

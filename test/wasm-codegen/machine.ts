@@ -25,7 +25,7 @@ function createMemory(pages: number): Views {
 }
 
 /** For random cases, which compare all of it, and for long rows. */
-const small = createMemory(32);
+const small = createMemory(36);
 const large = createMemory(96);
 
 /** An operand's place: element offset of its first element, row strides and column stride, all in elements. */
@@ -145,7 +145,8 @@ export function check(test: Case, same: (actual: number, expected: number, dtype
       coordinates[d] = rest % (dims[d] as number);
       rest = Math.floor(rest / (dims[d] as number));
     }
-    const rowStart = (placement: Placement) => placement.rowStrides.reduce((sum, stride, d) => sum + stride * (coordinates[d] as number), 0);
+    const rowStart = (placement: Placement) =>
+      placement.rowStrides.reduce((sum, stride, d) => sum + stride * (coordinates[d] as number), 0);
     const get = evaluateRow(
       program,
       columns,
@@ -189,7 +190,8 @@ export function describe(test: Case): string {
 }
 
 /** Equal, or both NaN; zeros of either sign are equal. */
-export const identical = (actual: number, expected: number): boolean => actual === expected || (Number.isNaN(actual) && Number.isNaN(expected));
+export const identical = (actual: number, expected: number): boolean =>
+  actual === expected || (Number.isNaN(actual) && Number.isNaN(expected));
 
 /** Copies values to the start of the operands' memory, runs a program of one tile over one row, and reads its outputs back. */
 export function runRow(program: Program, inputs: readonly (readonly number[])[]): number[][] {
@@ -200,7 +202,7 @@ export function runRow(program: Program, inputs: readonly (readonly number[])[])
   let element = (PARAMETERS + 65536) >> 2;
   const starts = lists.map((list, i) => {
     const start = element;
-    const dtype = (program.inputs[i] ?? program.outputs[i - program.inputs.length] as { dtype: DType }).dtype;
+    const dtype = (program.inputs[i] ?? (program.outputs[i - program.inputs.length] as { dtype: DType })).dtype;
     list.forEach((value, e) => {
       write(large, start + e, dtype, value);
     });

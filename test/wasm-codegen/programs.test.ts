@@ -29,8 +29,26 @@ class Random {
 }
 
 const FLOATS = [
-  0, -0, 1, -1, 0.5, -2.5, 3, 7, 1e-40, -1e-45, 1.17e-38, 3.4e38, -3.4e38, 1e10, -1e10, 2147483648, 16777217, Number.NaN,
-  Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY,
+  0,
+  -0,
+  1,
+  -1,
+  0.5,
+  -2.5,
+  3,
+  7,
+  1e-40,
+  -1e-45,
+  1.17e-38,
+  3.4e38,
+  -3.4e38,
+  1e10,
+  -1e10,
+  2147483648,
+  16777217,
+  Number.NaN,
+  Number.POSITIVE_INFINITY,
+  Number.NEGATIVE_INFINITY,
 ];
 const INTS = [0, 1, -1, 2, -2, 3, 7, -5, 31, 100, 65536, 2147483647, -2147483648, 123456789];
 
@@ -41,7 +59,21 @@ function value(random: Random, dtype: DType): number {
 }
 
 const UNARY = new Set<MapName>([
-  'neg', 'abs', 'sign', 'sqrt', 'rsqrt', 'square', 'reciprocal', 'floor', 'ceil', 'round', 'relu', 'relu6', 'is-nan', 'is-inf', 'is-finite',
+  'neg',
+  'abs',
+  'sign',
+  'sqrt',
+  'rsqrt',
+  'square',
+  'reciprocal',
+  'floor',
+  'ceil',
+  'round',
+  'relu',
+  'relu6',
+  'is-nan',
+  'is-inf',
+  'is-finite',
   'logical-not',
 ]);
 const TO_BOOL = new Set<MapName>(['equal', 'not-equal', 'less', 'less-equal', 'greater', 'greater-equal', 'is-nan', 'is-inf', 'is-finite']);
@@ -55,7 +87,7 @@ function randomProgram(random: Random, outerRank: number): Program {
   const nodes: ProgramNode[] = [];
   const add = (node: ProgramNode): number => nodes.push(node) - 1;
   const scalars: DType[] = [];
-  inputs.forEach((input, i) => add({ kind: 'input', input: i, dtype: input.dtype }));
+  for (const [i, input] of inputs.entries()) add({ kind: 'input', input: i, dtype: input.dtype });
   const typed = (dtype: DType): number => {
     const candidates = nodes.flatMap((node, i) => (node.dtype === dtype ? [i] : []));
     if (candidates.length > 0 && random.chance(0.93)) return random.chance(0.6) ? (candidates.at(-1) as number) : random.pick(candidates);
@@ -88,7 +120,8 @@ function randomProgram(random: Random, outerRank: number): Program {
     } else {
       const table = dtype === 'float32' ? EXACT_FLOAT : dtype === 'int32' ? EXACT_INT : EXACT_BOOL;
       const op = random.pick(Object.keys(table) as MapName[]);
-      const args = op === 'select' ? [typed('bool'), typed(dtype), typed(dtype)] : UNARY.has(op) ? [typed(dtype)] : [typed(dtype), typed(dtype)];
+      const args =
+        op === 'select' ? [typed('bool'), typed(dtype), typed(dtype)] : UNARY.has(op) ? [typed(dtype)] : [typed(dtype), typed(dtype)];
       add({ kind: 'map', op, args, dtype: TO_BOOL.has(op) ? 'bool' : dtype });
     }
   }
@@ -136,7 +169,9 @@ function randomCase(seed: number): Case {
     if (output.space !== 'full' || !random.chance(0.5)) return -1;
     const found = program.inputs.findIndex(
       (input, i) =>
-        !taken.has(i) && input.columnStride === 1 && inputs[i]?.rowStrides.every((stride, d) => stride === compact(Math.max(1, columns))[d]),
+        !taken.has(i) &&
+        input.columnStride === 1 &&
+        inputs[i]?.rowStrides.every((stride, d) => stride === compact(Math.max(1, columns))[d]),
     );
     if (found >= 0) taken.add(found);
     return found;
@@ -154,7 +189,7 @@ function randomCase(seed: number): Case {
     program,
     columns,
     dims,
-    units: rows === 0 ? random.below(2) * 0 + 1 : rows / inner,
+    units: rows === 0 ? 1 : rows / inner,
     tiles: outerRank === 0 && reduction ? 1 : 1 + random.below(5),
     inputs,
     outputs,
@@ -164,11 +199,60 @@ function randomCase(seed: number): Case {
   };
 }
 
+/** Many operands, so that the pass is split into segments, over several blocks of columns. */
+function manyOperands(seed: number): Case {
+  const random = new Random(seed);
+  const outerRank = random.below(2);
+  const count = 7 + random.below(12);
+  const inputs: ProgramInput[] = Array.from({ length: count }, () => ({
+    dtype: random.chance(0.85) ? 'float32' : 'int32',
+    columnStride: random.pick([1, 1, 1, 1, 1, 0, 'strided'] as const),
+  }));
+  const nodes: ProgramNode[] = inputs.map((input, i) => ({ kind: 'input', input: i, dtype: input.dtype }));
+  const values: number[] = [];
+  inputs.forEach((input, i) => {
+    const from = input.dtype === 'int32' ? nodes.push({ kind: 'map', op: 'cast', args: [i], dtype: 'float32' }) - 1 : i;
+    const op = random.pick(['add', 'sub', 'mul', 'maximum', 'minimum'] as const);
+    const other = values.length === 0 ? from : random.chance(0.75) ? (values.at(-1) as number) : random.pick(values);
+    values.push(nodes.push({ kind: 'map', op, args: random.chance(0.5) ? [other, from] : [from, other], dtype: 'float32' }) - 1);
+    if (random.chance(0.3)) values.push(nodes.push({ kind: 'map', op: 'relu', args: [values.at(-1) as number], dtype: 'float32' }) - 1);
+  });
+  const columns = random.pick([5, 64, 100, 1000, 2048, 4096, 4100, 9001]);
+  const dims = outerRank === 1 ? [2] : [];
+  const placements: Placement[] = inputs.map((input) => {
+    const columnStride = input.columnStride === 'strided' ? random.pick([-1, 1]) : input.columnStride;
+    return { rowStrides: dims.map(() => (random.chance(0.3) ? 0 : columns)), columnStride };
+  });
+  const outputs = [values.at(-1) as number, ...(random.chance(0.4) ? [random.pick(values)] : [])];
+  const found = inputs.findIndex(
+    (input, i) => input.columnStride === 1 && (placements[i] as Placement).rowStrides.every((s) => s === columns),
+  );
+  return {
+    program: { inputs, scalars: 0, nodes, outputs: outputs.map((node) => ({ node, dtype: 'float32', space: 'full' })), outerRank },
+    columns: outerRank === 1 ? Math.min(columns, 4100) : columns,
+    dims,
+    units: 2,
+    tiles: 1 + random.below(3),
+    inputs: placements,
+    outputs: outputs.map(() => ({ rowStrides: dims.map(() => columns), columnStride: 1 })),
+    inPlace: outputs.map((_, o) => (o === 0 && random.chance(0.6) ? found : -1)),
+    scalars: [],
+    value: (dtype) => value(random, dtype),
+  };
+}
+
 describe('compiled programs', () => {
   test('random programs, shapes, strides and tiles equal the evaluator, and write nothing else', () => {
     fc.assert(
       fc.property(fc.integer(), (seed) => check(randomCase(seed), identical)),
       { numRuns: Number(process.env['RUNS'] ?? 400) },
+    );
+  });
+
+  test('programs of many operands, which run in segments, equal the evaluator', () => {
+    fc.assert(
+      fc.property(fc.integer(), (seed) => check(manyOperands(seed), identical)),
+      { numRuns: Number(process.env['RUNS'] ?? 400) / 10 },
     );
   });
 });

@@ -9,7 +9,13 @@ const reduce = (op: ReduceName, arg: number): ProgramNode => ({ kind: 'reduce', 
 const constant = (value: number): ProgramNode => ({ kind: 'constant', value, dtype: 'float32' });
 
 function program(nodes: ProgramNode[], space: 'full' | 'row'): Program {
-  return { inputs: [{ dtype: 'float32', columnStride: 1 }], scalars: 0, nodes, outputs: [{ node: nodes.length - 1, dtype: 'float32', space }], outerRank: 0 };
+  return {
+    inputs: [{ dtype: 'float32', columnStride: 1 }],
+    scalars: 0,
+    nodes,
+    outputs: [{ node: nodes.length - 1, dtype: 'float32', space }],
+    outerRank: 0,
+  };
 }
 
 const SOFTMAX = program([input, reduce('max', 0), map('sub', 0, 1), map('exp', 2), reduce('sum', 3), map('div', 3, 4)], 'full');
@@ -50,14 +56,25 @@ describe('rows of all lengths', () => {
   test.each(LENGTHS)('layer normalization of %i columns', (columns) => {
     const n = constant(columns);
     const nodes: ProgramNode[] = [
-      input, n, reduce('sum', 0), map('div', 2, 1), map('sub', 0, 3), map('square', 4), reduce('sum', 5), map('div', 6, 1), constant(1e-5), map('add', 7, 8),
-      map('rsqrt', 9), map('mul', 4, 10),
+      input,
+      n,
+      reduce('sum', 0),
+      map('div', 2, 1),
+      map('sub', 0, 3),
+      map('square', 4),
+      reduce('sum', 5),
+      map('div', 6, 1),
+      constant(1e-5),
+      map('add', 7, 8),
+      map('rsqrt', 9),
+      map('mul', 4, 10),
     ];
     const x = values(columns, 4, 1);
     const [actual] = runRow(program(nodes, 'full'), [x]) as [number[]];
     const mean = x.reduce((a, b) => a + b, 0) / columns;
     const variance = x.reduce((a, b) => a + (b - mean) ** 2, 0) / columns;
-    for (let i = 0; i < columns; i++) expect(Math.abs((actual[i] as number) - ((x[i] as number) - mean) / Math.sqrt(variance + 1e-5))).toBeLessThan(3e-6);
+    for (let i = 0; i < columns; i++)
+      expect(Math.abs((actual[i] as number) - ((x[i] as number) - mean) / Math.sqrt(variance + 1e-5))).toBeLessThan(3e-6);
   });
 
   test('argmax gives the first of equal values and the first NaN, wherever they are', () => {

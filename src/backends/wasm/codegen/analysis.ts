@@ -84,7 +84,8 @@ export function analyze(program: Program): Analysis {
   }
   const partial = { live, uniform, invariant, level, passes, stashed: [] as number[], hasReduction, cost: 0 };
   if (passes > 1) partial.stashed = chooseStashed(program, partial);
-  for (let pass = 0; pass < passes; pass++) partial.cost = Math.max(partial.cost, passCost(program, neededIn(program, partial, pass, true)));
+  for (let pass = 0; pass < passes; pass++)
+    partial.cost = Math.max(partial.cost, passCost(program, neededIn(program, partial, pass, true)));
   return partial;
 }
 

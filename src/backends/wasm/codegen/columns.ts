@@ -25,18 +25,22 @@ export interface RowFrame {
   readonly uniforms: Int32Array;
   pushInputPointer(input: number): void;
   pushOutputPointer(output: number): void;
-  /** Pushes the address of a stashed node's current column in scratch. */
-  pushStashAddress(slot: number): void;
+  /** Pushes the address in scratch of the current column of what is kept from `offset` on. */
+  pushScratchAddress(offset: number): void;
 }
 
 /** One pass: what it needs and what it feeds. */
 export interface Pass {
   /** 0, 1: evaluate, 2: read from scratch. */
   readonly needed: Uint8Array;
+  /** The nodes to evaluate are from `from` up to `to`. */
+  readonly from: number;
+  readonly to: number;
   readonly accumulators: ReadonlyMap<number, Accumulators>;
   /** Nodes to keep in scratch. */
   readonly stash: readonly number[];
-  readonly stashSlots: readonly number[];
+  /** Byte offset in scratch of each node that is kept there. */
+  readonly slots: ReadonlyMap<number, number>;
   readonly last: boolean;
 }
 
@@ -65,9 +69,12 @@ export function emitColumns(frame: RowFrame, pass: Pass, vectors: number, partia
     if (!isStashed && source.kind !== 'input') return;
     for (let u = 0; u < vectors; u++) values[node * vectors + u] = f.vector();
     if (isStashed) {
-      frame.pushStashAddress(pass.stashSlots[frame.analysis.stashed.indexOf(node)] as number);
+      frame.pushScratchAddress(pass.slots.get(node) as number);
       f.set(frame.address);
-      for (let u = 0; u < vectors; u++) f.get(frame.address).simdMemory(SIMD.load, 16 * u).set(value(node, u));
+      for (let u = 0; u < vectors; u++)
+        f.get(frame.address)
+          .simdMemory(SIMD.load, 16 * u)
+          .set(value(node, u));
     } else {
       const toMask = source.dtype === 'bool';
       loadInput(frame, (source as { input: number }).input, vectors, partial, (u) => {
@@ -89,7 +96,7 @@ export function emitColumns(frame: RowFrame, pass: Pass, vectors: number, partia
     f.get(frame.column).i32(2).op(OP.i32ShrU).simd(SIMD.i32x4Splat).laneNumbers().simd(SIMD.i32x4Add).set(columnNumbers);
   };
 
-  for (let i = 0; i < count; i++) {
+  for (let i = pass.from; i < pass.to; i++) {
     const node = nodes[i] as ProgramNode;
     if (node.kind === 'map' && pass.needed[i] === 1) {
       for (const arg of node.args) ensure(arg);
@@ -103,9 +110,12 @@ export function emitColumns(frame: RowFrame, pass: Pass, vectors: number, partia
       }
       for (const arg of node.args) consume(arg);
       if (pass.stash.includes(i)) {
-        frame.pushStashAddress(pass.stashSlots[frame.analysis.stashed.indexOf(i)] as number);
+        frame.pushScratchAddress(pass.slots.get(i) as number);
         f.set(frame.address);
-        for (let u = 0; u < vectors; u++) f.get(frame.address).get(value(i, u)).simdMemory(SIMD.store, 16 * u);
+        for (let u = 0; u < vectors; u++)
+          f.get(frame.address)
+            .get(value(i, u))
+            .simdMemory(SIMD.store, 16 * u);
         consume(i);
       }
     } else if (node.kind === 'reduce') {
@@ -117,7 +127,10 @@ export function emitColumns(frame: RowFrame, pass: Pass, vectors: number, partia
         let columns = columnNumbers;
         if (isArg(node.op) && u > 0) {
           columns = f.vector();
-          f.get(columnNumbers).splatBits(4 * u).simd(SIMD.i32x4Add).set(columns);
+          f.get(columnNumbers)
+            .splatBits(4 * u)
+            .simd(SIMD.i32x4Add)
+            .set(columns);
         }
         accumulate(f, accumulators, u, value(node.arg, u), columns, partial ? frame.mask : -1);
         if (columns !== columnNumbers) f.release(columns);
@@ -146,7 +159,7 @@ function countUses(frame: RowFrame, pass: Pass): Int32Array {
   const use = (node: number) => {
     uses[node] = (uses[node] as number) + 1;
   };
-  for (let i = 0; i < nodes.length; i++) {
+  for (let i = pass.from; i < pass.to; i++) {
     const node = nodes[i] as ProgramNode;
     if (node.kind === 'map' && pass.needed[i] === 1) node.args.forEach(use);
     else if (node.kind === 'reduce' && pass.accumulators.has(i)) use(node.arg);

@@ -13,7 +13,11 @@ const SIGN = -0;
 
 function polynomial64(f: FunctionBuilder, x: number, coefficients: readonly number[]): void {
   f.splat64(coefficients[0] as number);
-  for (let i = 1; i < coefficients.length; i++) f.get(x).simd(SIMD.f64x2Mul).splat64(coefficients[i] as number).simd(SIMD.f64x2Add);
+  for (let i = 1; i < coefficients.length; i++)
+    f.get(x)
+      .simd(SIMD.f64x2Mul)
+      .splat64(coefficients[i] as number)
+      .simd(SIMD.f64x2Add);
 }
 
 function half(arity: 1 | 2, emit: (f: FunctionBuilder) => void): FunctionDefinition {
@@ -101,12 +105,25 @@ const ATAN_HALF = half(1, (f) => {
   for (let n = 12; n >= 0; n--) series.push((n % 2 === 0 ? 1 : -1) / (2 * n + 1));
   f.get(0).simd(SIMD.f64x2Abs).tee(x).splat64(1).simd(SIMD.f64x2Gt).set(inverted);
   f.splat64(1).get(x).simd(SIMD.f64x2Div).get(x).get(inverted).simd(SIMD.bitselect).tee(x);
-  f.splat64(Math.SQRT2 - 1).simd(SIMD.f64x2Gt).set(shifted);
+  f.splat64(Math.SQRT2 - 1)
+    .simd(SIMD.f64x2Gt)
+    .set(shifted);
   f.get(x).splat64(1).simd(SIMD.f64x2Sub).get(x).splat64(1).simd(SIMD.f64x2Add).simd(SIMD.f64x2Div);
   f.get(x).get(shifted).simd(SIMD.bitselect).tee(x).get(x).simd(SIMD.f64x2Mul).set(z);
   polynomial64(f, z, series);
-  f.get(x).simd(SIMD.f64x2Mul).get(shifted).splat64(Math.PI / 4).simd(SIMD.and).simd(SIMD.f64x2Add).set(x);
-  f.splat64(Math.PI / 2).get(x).simd(SIMD.f64x2Sub).get(x).get(inverted).simd(SIMD.bitselect);
+  f.get(x)
+    .simd(SIMD.f64x2Mul)
+    .get(shifted)
+    .splat64(Math.PI / 4)
+    .simd(SIMD.and)
+    .simd(SIMD.f64x2Add)
+    .set(x);
+  f.splat64(Math.PI / 2)
+    .get(x)
+    .simd(SIMD.f64x2Sub)
+    .get(x)
+    .get(inverted)
+    .simd(SIMD.bitselect);
   withSignOf64(f, 0);
 });
 
@@ -221,8 +238,18 @@ const MOD_HALF = half(2, (f) => {
   f.get(0).set(rest);
   f.loop();
   f.get(rest).get(rest).get(1).simd(SIMD.f64x2Div).simd(SIMD.f64x2Trunc).tee(quotient);
-  f.i64(-(1n << 27n)).simd(SIMD.i64x2Splat).simd(SIMD.and).get(1).simd(SIMD.f64x2Mul).simd(SIMD.f64x2Sub).set(rest);
-  f.get(quotient).simd(SIMD.f64x2Abs).tee(quotient).splat64(2 ** 25).simd(SIMD.f64x2Gt);
+  f.i64(-(1n << 27n))
+    .simd(SIMD.i64x2Splat)
+    .simd(SIMD.and)
+    .get(1)
+    .simd(SIMD.f64x2Mul)
+    .simd(SIMD.f64x2Sub)
+    .set(rest);
+  f.get(quotient)
+    .simd(SIMD.f64x2Abs)
+    .tee(quotient)
+    .splat64(2 ** 25)
+    .simd(SIMD.f64x2Gt);
   f.get(quotient).splat64(Number.POSITIVE_INFINITY).simd(SIMD.f64x2Lt).simd(SIMD.and).simd(SIMD.anyTrue).brIf(0).op(OP.end);
   // A finite a and an infinite b: 0 times infinity is not what was meant; a is the remainder.
   f.get(0).get(rest);
@@ -244,7 +271,12 @@ const HALF_PI_3 = 6.123233995736766e-17;
 /** Word `base + i` of 2/pi, where `base` (0 to 3) is in local 0. */
 function twoOverPiWord(f: FunctionBuilder, base: number, i: number): void {
   f.i64(TWO_OVER_PI[i + 3] as bigint);
-  for (let word = 2; word >= 0; word--) f.i64(TWO_OVER_PI[i + word] as bigint).get(base).i32(word).op(OP.i32Ne).op(OP.select);
+  for (let word = 2; word >= 0; word--)
+    f.i64(TWO_OVER_PI[i + word] as bigint)
+      .get(base)
+      .i32(word)
+      .op(OP.i32Ne)
+      .op(OP.select);
 }
 
 /**
@@ -266,8 +298,23 @@ const REDUCE_LARGE: FunctionDefinition = {
     const base = f.i32Local();
     const shift = f.local(I64);
     f.get(0).op(OP.i64ReinterpretF64).set(bits);
-    f.get(bits).i64((1n << 52n) - 1n).op(OP.i64And).i64(1n << 52n).op(OP.i64Or).i64(29n).op(OP.i64ShrU).set(mantissa);
-    f.get(bits).i64(52n).op(OP.i64ShrU).i64(0x7ffn).op(OP.i64And).op(OP.i32WrapI64).i32(1023 + 23).op(OP.i32Sub).set(exponent);
+    f.get(bits)
+      .i64((1n << 52n) - 1n)
+      .op(OP.i64And)
+      .i64(1n << 52n)
+      .op(OP.i64Or)
+      .i64(29n)
+      .op(OP.i64ShrU)
+      .set(mantissa);
+    f.get(bits)
+      .i64(52n)
+      .op(OP.i64ShrU)
+      .i64(0x7ffn)
+      .op(OP.i64And)
+      .op(OP.i32WrapI64)
+      .i32(1023 + 23)
+      .op(OP.i32Sub)
+      .set(exponent);
     f.get(exponent).i32(2).op(OP.i32Sub).i32(5).op(OP.i32ShrS).set(base);
     f.get(mantissa);
     twoOverPiWord(f, base, 2);
@@ -278,14 +325,36 @@ const REDUCE_LARGE: FunctionDefinition = {
     twoOverPiWord(f, base, 1);
     f.op(OP.i64Mul).get(low).i64(32n).op(OP.i64ShrU).op(OP.i64Add).set(middle);
     // The product is high 2^64 + rest in units of 2^(e - 32 base - 96); bits 2^1 and 2^0 go to the top of the window.
-    f.get(exponent).get(base).i32(5).op(OP.i32Shl).op(OP.i32Sub).i32(32).op(OP.i32Sub).i32(62).op(OP.i32Add).op(OP.i64ExtendI32U).set(shift);
+    f.get(exponent)
+      .get(base)
+      .i32(5)
+      .op(OP.i32Shl)
+      .op(OP.i32Sub)
+      .i32(32)
+      .op(OP.i32Sub)
+      .i32(62)
+      .op(OP.i32Add)
+      .op(OP.i64ExtendI32U)
+      .set(shift);
     f.get(mantissa);
     twoOverPiWord(f, base, 0);
     f.op(OP.i64Mul).get(middle).i64(32n).op(OP.i64ShrU).op(OP.i64Add).get(shift).op(OP.i64Shl);
     f.get(middle).i64(32n).op(OP.i64Shl).get(low).i64(0xffffffffn).op(OP.i64And).op(OP.i64Or);
     f.i64(64n).get(shift).op(OP.i64Sub).op(OP.i64ShrU).op(OP.i64Or).set(window);
-    f.get(window).i64(1n << 61n).op(OP.i64Add).i64(62n).op(OP.i64ShrU).set(quadrant);
-    f.get(window).get(quadrant).i64(62n).op(OP.i64Shl).op(OP.i64Sub).op(OP.f64ConvertI64S).f64((Math.PI / 2) * 2 ** -62).op(OP.f64Mul);
+    f.get(window)
+      .i64(1n << 61n)
+      .op(OP.i64Add)
+      .i64(62n)
+      .op(OP.i64ShrU)
+      .set(quadrant);
+    f.get(window)
+      .get(quadrant)
+      .i64(62n)
+      .op(OP.i64Shl)
+      .op(OP.i64Sub)
+      .op(OP.f64ConvertI64S)
+      .f64((Math.PI / 2) * 2 ** -62)
+      .op(OP.f64Mul);
     f.get(quadrant).op(OP.i32WrapI64);
   },
 };
@@ -300,14 +369,27 @@ const REDUCE_HALF: FunctionDefinition = {
     const q = f.vector();
     const remainder = f.local(F64);
     const quadrant = f.i32Local();
-    f.get(0).splat64(2 / Math.PI).simd(SIMD.f64x2Mul).simd(SIMD.f64x2Nearest).tee(n);
+    f.get(0)
+      .splat64(2 / Math.PI)
+      .simd(SIMD.f64x2Mul)
+      .simd(SIMD.f64x2Nearest)
+      .tee(n);
     f.simd(SIMD.i32x4TruncSatF64x2SZero).simd(SIMD.i64x2ExtendLowI32x4S).set(q);
     f.get(0);
     for (const part of [HALF_PI_1, HALF_PI_2, HALF_PI_3]) f.get(n).splat64(part).simd(SIMD.f64x2Mul).simd(SIMD.f64x2Sub);
     f.set(r);
-    f.get(0).simd(SIMD.f64x2Abs).tee(n).splat64(2 ** 28).simd(SIMD.f64x2Ge).simd(SIMD.anyTrue).if();
+    f.get(0)
+      .simd(SIMD.f64x2Abs)
+      .tee(n)
+      .splat64(2 ** 28)
+      .simd(SIMD.f64x2Ge)
+      .simd(SIMD.anyTrue)
+      .if();
     for (let lane = 0; lane < 2; lane++) {
-      f.get(n).lane(SIMD.f64x2ExtractLane, lane).f64(2 ** 28).op(OP.f64Ge);
+      f.get(n)
+        .lane(SIMD.f64x2ExtractLane, lane)
+        .f64(2 ** 28)
+        .op(OP.f64Ge);
       f.get(n).lane(SIMD.f64x2ExtractLane, lane).f64(Number.POSITIVE_INFINITY).op(OP.f64Lt).op(OP.i32And).if();
       f.get(n).lane(SIMD.f64x2ExtractLane, lane).call(REDUCE_LARGE).set(quadrant).set(remainder);
       // Both are odd functions of x.

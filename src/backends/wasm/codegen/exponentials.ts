@@ -12,10 +12,9 @@ import { SIMD } from '../encoder/opcodes.ts';
  * squares on Chebyshev nodes, reweighted to equal ripple) rounded to float32, or plain series.
  */
 
-const LOG2_E = 1.4426950408889634;
 /** ln 2 in two parts; the first has 9 bits, so its product with an exponent is exact. */
 const LN2_HIGH = 0.693359375;
-const LN2_LOW = -2.121944400546905827679e-4;
+const LN2_LOW = Math.LN2 - LN2_HIGH;
 /** 1.5 x 2^23: adding it to a small number leaves the nearest integer in the low mantissa bits. */
 const ROUNDING = 12582912;
 const ROUNDING_BITS = 0x4b400000;
@@ -43,13 +42,16 @@ const ERFC_TAIL = [
 export function polynomial(f: FunctionBuilder, x: number, coefficients: readonly number[]): void {
   f.splat(coefficients[0] as number);
   for (let i = 1; i < coefficients.length; i++) {
-    f.get(x).simd(SIMD.f32x4Mul).splat(coefficients[i] as number).simd(SIMD.f32x4Add);
+    f.get(x)
+      .simd(SIMD.f32x4Mul)
+      .splat(coefficients[i] as number)
+      .simd(SIMD.f32x4Add);
   }
 }
 
 /** Sets n to the bits of ROUNDING + round(x / ln 2), and r to x - round(x / ln 2) ln 2 - low; x has been clamped. */
 function reduceByLn2(f: FunctionBuilder, x: number, low: number, n: number, r: number): void {
-  f.get(x).splat(LOG2_E).simd(SIMD.f32x4Mul).splat(ROUNDING).simd(SIMD.f32x4Add).tee(n);
+  f.get(x).splat(Math.LOG2E).simd(SIMD.f32x4Mul).splat(ROUNDING).simd(SIMD.f32x4Add).tee(n);
   f.splat(ROUNDING).simd(SIMD.f32x4Sub).set(r);
   f.get(x).get(r).splat(LN2_HIGH).simd(SIMD.f32x4Mul).simd(SIMD.f32x4Sub);
   f.get(r).splat(LN2_LOW).simd(SIMD.f32x4Mul).simd(SIMD.f32x4Sub);
@@ -132,8 +134,17 @@ function withLogSpecials(f: FunctionBuilder, x: number): void {
 export function log(f: FunctionBuilder, x: number): void {
   const scaled = f.vector();
   const denormal = f.vector();
-  f.get(x).splat(2 ** -126).simd(SIMD.f32x4Lt).set(denormal);
-  f.get(x).splat(2 ** 23).simd(SIMD.f32x4Mul).get(x).get(denormal).simd(SIMD.bitselect).set(scaled);
+  f.get(x)
+    .splat(2 ** -126)
+    .simd(SIMD.f32x4Lt)
+    .set(denormal);
+  f.get(x)
+    .splat(2 ** 23)
+    .simd(SIMD.f32x4Mul)
+    .get(x)
+    .get(denormal)
+    .simd(SIMD.bitselect)
+    .set(scaled);
   f.get(denormal).splat(23).simd(SIMD.and).set(denormal);
   logOfPositive(f, scaled, denormal, -1);
   withLogSpecials(f, x);
@@ -252,7 +263,13 @@ export function gelu(f: FunctionBuilder, x: number): void {
 export function geluTanh(f: FunctionBuilder, x: number): void {
   const u = f.vector();
   const factor = 2 * Math.sqrt(2 / Math.PI);
-  f.get(x).get(x).simd(SIMD.f32x4Mul).splat(0.044715 * factor).simd(SIMD.f32x4Mul).splat(factor).simd(SIMD.f32x4Add);
+  f.get(x)
+    .get(x)
+    .simd(SIMD.f32x4Mul)
+    .splat(0.044715 * factor)
+    .simd(SIMD.f32x4Mul)
+    .splat(factor)
+    .simd(SIMD.f32x4Add);
   f.get(x).simd(SIMD.f32x4Mul).set(u);
   f.get(x);
   sigmoid(f, u);

@@ -2,12 +2,13 @@ import type { Program, ProgramNode } from '../../../ops/program.ts';
 import { f32Bits } from '../encoder/byte-writer.ts';
 import type { FunctionBuilder } from '../encoder/function-builder.ts';
 import type { FunctionDefinition } from '../encoder/module-builder.ts';
-import { I32, I64, OP, SIMD } from '../encoder/opcodes.ts';
+import { I32, OP, SIMD } from '../encoder/opcodes.ts';
 import { type Analysis, neededIn, operandType } from './analysis.ts';
 import { emitColumns, type Pass, type RowFrame } from './columns.ts';
 import { mapEmitter } from './maps.ts';
 import { type Parameters, programParameters } from './parameters.ts';
 import { type Accumulators, createAccumulators, finishReduction, foldChunk, releaseAccumulators, resetAccumulators } from './reductions.ts';
+import { SEGMENT_VECTORS, type Segments, splitPass } from './segments.ts';
 
 /** The parameters of every operator function. */
 const PARAMS = 0;
@@ -31,12 +32,19 @@ export function stashColumns(analysis: Analysis): number {
   return stashBytes(analysis) / 4 - 16;
 }
 
-/** How many vectors to have in flight: four where the code stays small, for short rows fewer. */
+/**
+ * How many vectors to have in flight: four where the code stays small, for short rows fewer. The engine
+ * moves all loads of a loop's body to its top, so that with many operands two fill the registers.
+ */
 function vectorsInFlight(program: Program, analysis: Analysis): number {
   const { cost } = analysis;
-  if (program.outerRank === 0 && !analysis.hasReduction) return cost <= 800 ? 4 : cost <= 1600 ? 2 : 1;
-  return cost <= 200 ? 4 : cost <= 600 ? 2 : 1;
+  const long = program.outerRank === 0 && !analysis.hasReduction;
+  const most = cost <= (long ? 800 : 200) ? 4 : cost <= (long ? 1600 : 600) ? 2 : 1;
+  return program.inputs.filter((input) => input.columnStride !== 0).length <= 3 ? most : Math.min(2, most);
 }
+
+/** With up to this many operands their addresses are kept in locals for the whole call. */
+const MAX_ADDRESSES = 8;
 
 /** The kernel of a program. `stash`: the variant that keeps expensive nodes in scratch. */
 export function kernelFunction(program: Program, analysis: Analysis, stash: boolean): FunctionDefinition {
@@ -61,10 +69,12 @@ class Kernel implements RowFrame {
   readonly left: number;
   readonly mask: number;
   readonly address: number;
+  /** Address in scratch of column 0; segments move it with their block. */
+  scratch = SCRATCH;
   readonly strides: number[] = [];
   readonly uniforms: Int32Array;
-  /** Locals of the current row's addresses; with outerRank 0 addresses are read from the parameter block instead. */
-  readonly inputPointers: number[] = [];
+  /** Locals of the current row's addresses; with outerRank 0 and many operands addresses are read from the parameter block instead. */
+  readonly inputPointers: (number | undefined)[] = [];
   readonly outputPointers: number[] = [];
 
   constructor(f: FunctionBuilder, program: Program, analysis: Analysis, stash: boolean) {
@@ -111,8 +121,9 @@ class Kernel implements RowFrame {
     else this.f.get(local);
   }
 
-  pushStashAddress(slot: number): void {
-    this.f.get(SCRATCH).i32(slot).op(OP.i32Add).get(this.column).op(OP.i32Add);
+  pushScratchAddress(offset: number): void {
+    this.f.get(this.scratch).get(this.column).op(OP.i32Add);
+    if (offset > 0) this.f.i32(offset).op(OP.i32Add);
   }
 
   /** Returns early if the condition on the stack holds. */
@@ -122,19 +133,49 @@ class Kernel implements RowFrame {
 
   private emitMainEnd(): void {
     const { f } = this;
-    f.get(this.begin).get(this.end).get(this.begin).op(OP.i32Sub).i32(-16 * this.vectors).op(OP.i32And).op(OP.i32Add).set(this.mainEnd);
+    f.get(this.begin)
+      .get(this.end)
+      .get(this.begin)
+      .op(OP.i32Sub)
+      .i32(-16 * this.vectors)
+      .op(OP.i32And)
+      .op(OP.i32Add)
+      .set(this.mainEnd);
   }
 
   /** Tile t of T has the columns [t c, min(columns, (t+1) c)), c = ceil(columns / T / 16) 16; with a reduction it has all. */
   private emitOneRow(): void {
     const { f, program } = this;
+    if (program.inputs.length + program.outputs.length <= MAX_ADDRESSES) {
+      program.inputs.forEach((_, input) => {
+        const local = f.i32Local();
+        this.pushInputPointer(input);
+        f.set(local);
+        this.inputPointers[input] = local;
+      });
+      program.outputs.forEach((_, output) => {
+        const local = f.i32Local();
+        this.pushOutputPointer(output);
+        f.set(local);
+        this.outputPointers[output] = local;
+      });
+    }
     const hasRowOutput = program.outputs.some((output) => output.space === 'row');
     if (this.analysis.hasReduction) {
       f.get(PARAMS).i32Load(this.parameters.columns).i32(2).op(OP.i32Shl).set(this.end);
     } else {
       const columns = this.address;
       const chunk = this.left;
-      f.get(PARAMS).i32Load(this.parameters.columns).tee(columns).get(TILES).i32(4).op(OP.i32Shl).tee(chunk).op(OP.i32Add).i32(1).op(OP.i32Sub);
+      f.get(PARAMS)
+        .i32Load(this.parameters.columns)
+        .tee(columns)
+        .get(TILES)
+        .i32(4)
+        .op(OP.i32Shl)
+        .tee(chunk)
+        .op(OP.i32Add)
+        .i32(1)
+        .op(OP.i32Sub);
       f.get(chunk).op(OP.i32DivU).i32(4).op(OP.i32Shl).tee(chunk).get(TILE).op(OP.i32Mul).set(this.begin);
       f.get(this.begin).get(columns).op(OP.i32GeU);
       if (hasRowOutput) f.if().get(columns).set(this.begin).op(OP.end);
@@ -190,7 +231,15 @@ class Kernel implements RowFrame {
         f.get(rest).get(PARAMS).i32Load(parameters.dim(d)).op(OP.i32DivU).set(rest);
       }
       for (const stream of streams) {
-        f.get(stream.local).get(coordinate).get(PARAMS).i32Load(stream.stride(d)).op(OP.i32Mul).i32(2).op(OP.i32Shl).op(OP.i32Add).set(stream.local);
+        f.get(stream.local)
+          .get(coordinate)
+          .get(PARAMS)
+          .i32Load(stream.stride(d))
+          .op(OP.i32Mul)
+          .i32(2)
+          .op(OP.i32Shl)
+          .op(OP.i32Add)
+          .set(stream.local);
       }
     }
     const rowOutputs: number[] = [];
@@ -222,7 +271,15 @@ class Kernel implements RowFrame {
     if (d === 0) return;
     f.get(coordinate).i32(1).op(OP.i32Add).tee(coordinate).get(PARAMS).i32Load(parameters.dim(d)).op(OP.i32Eq).if();
     for (const stream of streams) {
-      f.get(stream.local).get(coordinate).get(PARAMS).i32Load(stream.stride(d)).op(OP.i32Mul).i32(2).op(OP.i32Shl).op(OP.i32Sub).set(stream.local);
+      f.get(stream.local)
+        .get(coordinate)
+        .get(PARAMS)
+        .i32Load(stream.stride(d))
+        .op(OP.i32Mul)
+        .i32(2)
+        .op(OP.i32Shl)
+        .op(OP.i32Sub)
+        .set(stream.local);
     }
     f.i32(0).set(coordinate);
     this.emitCarry(coordinates, streams, d - 1);
@@ -319,29 +376,16 @@ class Kernel implements RowFrame {
     });
     const pass: Pass = {
       needed: neededIn(program, analysis, index, stash),
+      from: 0,
+      to: program.nodes.length,
       accumulators,
       stash: stash ? analysis.stashed.filter((node) => analysis.level[node] === index) : [],
-      stashSlots: analysis.stashed.map((_, slot) => slot * stashBytes(analysis)),
+      slots: new Map(analysis.stashed.map((node, slot) => [node, slot * stashBytes(analysis)])),
       last: index === analysis.passes - 1,
     };
-    const chunked = [...accumulators.values()].filter((one) => one.total >= 0);
-    const limit = chunked.length > 0 ? this.left : this.mainEnd;
-
-    f.get(this.begin).set(this.column);
-    f.get(this.column).get(this.mainEnd).op(OP.i32LtU).if();
-    if (chunked.length > 0) {
-      f.loop();
-      const next = this.address;
-      f.get(this.mainEnd).get(this.column).i32(CHUNK_BYTES).op(OP.i32Add).tee(next).get(this.mainEnd).get(next).op(OP.i32LtU).op(OP.select).set(limit);
-    }
-    f.loop();
-    emitColumns(this, pass, vectors, false);
-    f.get(this.column).i32(16 * vectors).op(OP.i32Add).tee(this.column).get(limit).op(OP.i32LtU).brIf(0).op(OP.end);
-    if (chunked.length > 0) {
-      for (const one of chunked) foldChunk(f, one);
-      f.get(this.column).get(this.mainEnd).op(OP.i32LtU).brIf(0).op(OP.end);
-    }
-    f.op(OP.end);
+    const segments = analysis.passes === 1 && accumulators.size === 0 ? splitPass(program, analysis, pass) : undefined;
+    if (segments === undefined) this.emitMainLoop(pass);
+    else this.emitBlocks(segments);
 
     f.get(this.column).get(this.end).op(OP.i32LtU).if().loop();
     f.get(this.end).get(this.column).op(OP.i32Sub).i32(2).op(OP.i32ShrU).set(this.left);
@@ -354,6 +398,85 @@ class Kernel implements RowFrame {
       releaseAccumulators(f, one);
     }
   }
+
+  /** The columns up to `mainEnd`, in one loop. */
+  private emitMainLoop(pass: Pass): void {
+    const { f, vectors } = this;
+    const chunked = [...pass.accumulators.values()].filter((one) => one.total >= 0);
+    const limit = chunked.length > 0 ? this.left : this.mainEnd;
+    f.get(this.begin).set(this.column);
+    f.get(this.column).get(this.mainEnd).op(OP.i32LtU).if();
+    if (chunked.length > 0) {
+      f.loop();
+      this.emitLimit(CHUNK_BYTES, limit);
+    }
+    f.loop();
+    emitColumns(this, pass, vectors, false);
+    this.emitStep(limit, vectors);
+    f.op(OP.end);
+    if (chunked.length > 0) {
+      for (const one of chunked) foldChunk(f, one);
+      f.get(this.column).get(this.mainEnd).op(OP.i32LtU).brIf(0).op(OP.end);
+    }
+    f.op(OP.end);
+  }
+
+  /** The columns up to `mainEnd`, block by block through all segments. */
+  private emitBlocks(segments: Segments): void {
+    const { f } = this;
+    const vectors = Math.min(SEGMENT_VECTORS, this.vectors);
+    const pointers: number[] = [];
+    const start = f.i32Local();
+    this.scratch = f.i32Local();
+    f.get(this.begin).tee(this.column).get(this.mainEnd).op(OP.i32LtU).if().loop();
+    f.get(SCRATCH).get(this.column).tee(start).op(OP.i32Sub).set(this.scratch);
+    this.emitLimit(segments.blockBytes, this.left);
+    for (const [index, pass] of segments.passes.entries()) {
+      const hoisted = this.inputPointers.length === 0 ? (segments.inputs[index] as readonly number[]) : [];
+      hoisted.forEach((input, i) => {
+        if (i === pointers.length) pointers.push(f.i32Local());
+        this.pushInputPointer(input);
+        f.set(pointers[i] as number);
+      });
+      hoisted.forEach((input, i) => {
+        this.inputPointers[input] = pointers[i] as number;
+      });
+      f.get(start).set(this.column).loop();
+      emitColumns(this, pass, vectors, false);
+      this.emitStep(this.left, vectors);
+      f.op(OP.end);
+      if (hoisted.length > 0) this.inputPointers.length = 0;
+    }
+    f.get(this.column).get(this.mainEnd).op(OP.i32LtU).brIf(0).op(OP.end).op(OP.end);
+    this.scratch = SCRATCH;
+  }
+
+  /** Sets `limit` to the column `bytes` further on, at most to `mainEnd`. */
+  private emitLimit(bytes: number, limit: number): void {
+    const { f } = this;
+    f.get(this.mainEnd)
+      .get(this.column)
+      .i32(bytes)
+      .op(OP.i32Add)
+      .tee(limit)
+      .get(this.mainEnd)
+      .get(limit)
+      .op(OP.i32LtU)
+      .op(OP.select)
+      .set(limit);
+  }
+
+  /** Goes on to the next vectors and repeats the loop while they are before `limit`. */
+  private emitStep(limit: number, vectors: number): void {
+    this.f
+      .get(this.column)
+      .i32(16 * vectors)
+      .op(OP.i32Add)
+      .tee(this.column)
+      .get(limit)
+      .op(OP.i32LtU)
+      .brIf(0);
+  }
 }
 
 interface RowStream {
@@ -361,4 +484,3 @@ interface RowStream {
   readonly pointer: number;
   stride(d: number): number;
 }
-

@@ -12,7 +12,11 @@ export const LOAD_PART: FunctionDefinition = {
     f.get(0).simdMemory(SIMD.load32Zero, 0).set(value);
     for (let lane = 1; lane < 3; lane++) {
       f.get(1).i32(lane).op(OP.i32GtS).if();
-      f.get(0).get(value).laneMemory(SIMD.load32Lane, 4 * lane, lane).set(value).op(OP.end);
+      f.get(0)
+        .get(value)
+        .laneMemory(SIMD.load32Lane, 4 * lane, lane)
+        .set(value)
+        .op(OP.end);
     }
     f.get(value);
   },
@@ -26,7 +30,10 @@ export const STORE_PART: FunctionDefinition = {
     f.get(0).get(1).laneMemory(SIMD.store32Lane, 0, 0);
     for (let lane = 1; lane < 3; lane++) {
       f.get(2).i32(lane).op(OP.i32GtS).if();
-      f.get(0).get(1).laneMemory(SIMD.store32Lane, 4 * lane, lane).op(OP.end);
+      f.get(0)
+        .get(1)
+        .laneMemory(SIMD.store32Lane, 4 * lane, lane)
+        .op(OP.end);
     }
   },
 };

@@ -178,7 +178,14 @@ function rotate(f: FunctionBuilder, local: number, distance: number): void {
 }
 
 /** Makes (value, column) the better of itself and (otherValue, otherColumn), lane by lane. */
-function mergeArg(f: FunctionBuilder, { op, dtype }: Accumulators, value: number, column: number, otherValue: number, otherColumn: number): void {
+function mergeArg(
+  f: FunctionBuilder,
+  { op, dtype }: Accumulators,
+  value: number,
+  column: number,
+  otherValue: number,
+  otherColumn: number,
+): void {
   const wins = f.vector();
   // Better by value; or no worse and with the lower column.
   better(f, op, dtype, otherValue, value);

@@ -9,6 +9,7 @@ export type ValueType = typeof I32 | typeof I64 | typeof F32 | typeof F64 | type
 export const EMPTY = 0x40;
 
 /** Instructions of one byte and without an immediate, but for those that FunctionBuilder has a method for. */
+// biome-ignore format: a table, by group
 export const OP = {
   unreachable: 0x00, else: 0x05, end: 0x0b, return: 0x0f, drop: 0x1a, select: 0x1b,
   i32Eqz: 0x45, i32Eq: 0x46, i32Ne: 0x47, i32LtS: 0x48, i32LtU: 0x49, i32GtS: 0x4a, i32GtU: 0x4b,
@@ -23,6 +24,7 @@ export const OP = {
 } as const;
 
 /** SIMD instructions, after the prefix 0xfd (WebAssembly core specification 2.0, section 5.4.9). */
+// biome-ignore format: a table, by group
 export const SIMD = {
   load: 0x00, load32Splat: 0x09, store: 0x0b, const: 0x0c, shuffle: 0x0d,
   i32x4Splat: 0x11, i64x2Splat: 0x12, f32x4Splat: 0x13, f64x2Splat: 0x14,
