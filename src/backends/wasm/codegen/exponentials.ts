@@ -7,8 +7,8 @@ import { SIMD } from '../encoder/opcodes.ts';
  * `pmax(x, c)` keep x where x is NaN, and where a result is selected by a comparison, a NaN falls to
  * the side that computes NaN.
  *
- * Errors against exact arithmetic are at most 3 units in the last place, but for erf (4), tanh (4), the
- * gelus (5 in the left tail) and denormal results. Coefficients are our own minimax fits (weighted least
+ * Errors against exact arithmetic are at most 3 units in the last place, but for gelu (6, in the left
+ * tail) and denormal results; `test/wasm-codegen/functions.test.ts` measures them. Coefficients are our own minimax fits (weighted least
  * squares on Chebyshev nodes, reweighted to equal ripple) rounded to float32, or plain series.
  */
 
