@@ -4,6 +4,7 @@ import type { DType } from './define.ts';
 import { operatorByName } from './index.ts';
 import { MAPS } from './map.ts';
 import type { MapName, Program, ProgramNode } from './program.ts';
+import { formatValue } from './shape.ts';
 
 /**
  * The curated templates that inject() takes. Free-form code is never compiled: a template's parameters
@@ -41,7 +42,7 @@ const refuse = (message: string): GpuosError => new GpuosError('GPUOS_BAD_TEMPLA
 
 /** The program that a template stands for. Inputs and output are contiguous float32 of the same length. @throws GPUOS_BAD_TEMPLATE */
 export function programFromTemplate(template: Template, parameters: TemplateParameters): { program: Program; name: string } {
-  if (template !== 'map') throw refuse(`There is no template "${String(template).slice(0, 64)}"; there is: map.`);
+  if (template !== 'map') throw refuse(`There is no template ${formatValue(template)}; there is: map.`);
   if (typeof parameters !== 'object' || parameters === null) throw refuse('Template map needs parameters {inputs, expression}.');
   for (const key of Object.keys(parameters)) {
     if (!['inputs', 'expression', 'name'].includes(key)) throw refuse(`Template map has no parameter "${key.slice(0, 64)}".`);
@@ -49,11 +50,13 @@ export function programFromTemplate(template: Template, parameters: TemplatePara
   const { inputs, expression, name } = parameters;
   if (!Array.isArray(inputs) || inputs.length < 1 || inputs.length > MAX_INPUTS)
     throw refuse(`inputs has to be a list of 1 to ${MAX_INPUTS} names.`);
-  inputs.forEach((input, i) => {
+  // By index: forEach would pass over a hole.
+  for (let i = 0; i < inputs.length; i++) {
+    const input: unknown = inputs[i];
     if (typeof input !== 'string' || !NAME.test(input)) throw refuse(`Input ${i} is not a name of letters, digits and _.`);
     if (inputs.indexOf(input) !== i) throw refuse(`Input "${input}" is named twice.`);
     if (Object.hasOwn(MAPS, input.replaceAll('_', '-'))) throw refuse(`Input "${input}" has the name of an operation.`);
-  });
+  }
   if (typeof expression !== 'string' || expression.length > MAX_LENGTH)
     throw refuse(`expression has to be a text of at most ${MAX_LENGTH} characters.`);
   if (name !== undefined && (typeof name !== 'string' || !/^[A-Za-z][\w-]{0,63}$/.test(name)))
@@ -140,8 +143,9 @@ class ExpressionParser {
   #comparison(): number {
     if (++this.#depth > MAX_DEPTH) throw refuse(`The expression is nested more than ${MAX_DEPTH} deep.`);
     let left = this.#sum();
-    const op = COMPARISONS[this.#peek() ?? ''];
-    if (op !== undefined) {
+    const token = this.#peek() ?? '';
+    if (Object.hasOwn(COMPARISONS, token)) {
+      const op = COMPARISONS[token] as MapName;
       this.#at++;
       left = this.#map(op, [left, this.#sum()]);
     }
