@@ -39,7 +39,10 @@ describe('tensors of host values', () => {
     for (const pad of [[], [0]]) {
       const make = (value: unknown, dtype: 'float32' | 'int32' | 'bool') => {
         const values = [value as number, ...pad];
-        return [list(engine.fromHost(values, [values.length], dtype))[0], list(engine.fromHost(values, [values.length], dtype).apply('cast', [], { dtype: 'float32' }))[0]];
+        return [
+          list(engine.fromHost(values, [values.length], dtype))[0],
+          list(engine.fromHost(values, [values.length], dtype).apply('cast', [], { dtype: 'float32' }))[0],
+        ];
       };
       expect(make(0.1, 'float32')).toEqual([Math.fround(0.1), Math.fround(0.1)]);
       expect(make(2 ** 31, 'int32')).toEqual([-(2 ** 31), -(2 ** 31)]);
@@ -79,7 +82,7 @@ describe('recording', () => {
     const summed = x.neg().sum(perm);
     perm[0] = 0;
     perm[1] = 1;
-    list(turned).forEach((value, i) => expect(value).toBeCloseTo(expected[i]!, 4));
+    for (const [i, value] of list(turned).entries()) expect(value).toBeCloseTo(expected[i]!, 4);
     expect(list(summed)).toEqual([-15]);
   });
 
@@ -234,9 +237,14 @@ describe('a task that fails', () => {
     const x = floats(1, 2, 3);
     const bad = failing();
     const dependent = bad.add(1);
-    const further = dependent.exp().reshape([2, 1]).matmul(engine.fromHost([1, 2], [1, 2]));
+    const further = dependent
+      .exp()
+      .reshape([2, 1])
+      .matmul(engine.fromHost([1, 2], [1, 2]));
     const unrelated = x.add(1);
-    const [first, second, third, fourth] = await Promise.all([bad, dependent, further].map((tensor) => rejection(tensor.data())).concat(rejection(unrelated.data())));
+    const [first, second, third, fourth] = await Promise.all(
+      [bad, dependent, further].map((tensor) => rejection(tensor.data())).concat(rejection(unrelated.data())),
+    );
     expect(first?.code).toBe('GPUOS_INDEX_OUT_OF_RANGE');
     expect(first?.message).toMatch(/out of range/);
     expect(second?.code).toBe('GPUOS_DEPENDENCY_FAILED');
@@ -275,7 +283,10 @@ describe('a task that fails', () => {
           if (wait) await rejection(part.data());
         }
         const all = engine.apply('concat', parts)[0]!;
-        expect(code(() => all.dataSync()), `producer ${place}, ${wait ? 'known' : 'on its way'}`).toBe('GPUOS_DEPENDENCY_FAILED');
+        expect(
+          code(() => all.dataSync()),
+          `producer ${place}, ${wait ? 'known' : 'on its way'}`,
+        ).toBe('GPUOS_DEPENDENCY_FAILED');
       }
     }
   });

@@ -147,7 +147,7 @@ describe('what a later flush needs', () => {
     });
     expect(c!.dataSync().length).toBe(3);
     const expected = [-1, -2, -3].map((value) => Math.fround(Math.exp(value)));
-    b!.dataSync().forEach((value, i) => expect(value).toBeCloseTo(expected[i]!, 6));
+    for (const [i, value] of b!.dataSync().entries()) expect(value).toBeCloseTo(expected[i]!, 6);
   });
 
   it('a composite may be cut by a full window', () => {
