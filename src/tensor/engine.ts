@@ -26,6 +26,10 @@ const ALONE_NS = 40_000;
 /** Runs of tasks, two numbers each, that sync() looks at; with other tasks between them they do not join, and the oldest go. */
 const MAX_UNSEEN = 4096;
 
+/** Pending work that is worth submitting before anyone asks for it, and what a multiplication and addition of it takes. */
+const EARLY_NS = 200_000;
+const PRODUCT_NS = 0.05;
+
 /** Number of no operator. */
 const LEAF = 0;
 const SCALAR = shapeInfo([]);
@@ -74,6 +78,8 @@ export class Engine {
   readonly #runner: PlanRunner;
   readonly #recording = new Recording();
   readonly #pending: Tensor[] = [];
+  /** Estimate of the products among them, on one core. */
+  #pendingNs = 0;
   readonly #scopes: Tensor[][] = [];
   // The last resort for tensors that nobody disposed of.
   readonly #garbage = new FinalizationRegistry<Storage>((storage) => storage.release());
@@ -299,7 +305,10 @@ export class Engine {
     const activation = attributes['activation'] as Activation;
     const plain = { transposeA: attributes['transposeA'], transposeB: attributes['transposeB'], activation: 'none' } as Attributes;
     const { checked, id } = this.#checked(definition, plain);
+    this.#submitEarly();
     let result = this.#push(definition, info, 'float32', [a, b], checked, id);
+    const inner = a.info.dims[a.rank - (attributes['transposeA'] === true ? 2 : 1)] as number;
+    this.#pendingNs += info.size * inner * PRODUCT_NS;
     if (bias !== undefined) {
       result.handle = false;
       result = this.#push(operatorByName('add'), info, 'float32', [result, bias], NO_ATTRIBUTES, 0);
@@ -369,6 +378,14 @@ export class Engine {
     for (let i = 0; i < inputs.length; i++) (inputs[i] as Tensor).uses++;
     this.#pending.push(tensor);
     return tensor;
+  }
+
+  /**
+   * Before a product is recorded: what is pending goes to the workers, if it is worth it, so that they
+   * compute while the caller records on. A product starts a task anyway, so little fusion is lost.
+   */
+  #submitEarly(): void {
+    if (this.#pendingNs >= EARLY_NS && this.system.device.workers > 0) this.flush();
   }
 
   /** Submits when the window is full, and at once with fusion off. If that fails, the newest are not recorded: the caller never gets them. */
