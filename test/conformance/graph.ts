@@ -71,14 +71,17 @@ const CLOSE_BOUND = 64;
 
 class Author {
   readonly #random: Random;
+  /** Most elements of a leaf. */
+  readonly #elements: number;
   readonly #values: Value[] = [];
   readonly #steps: Step[] = [];
   readonly #alive: number[] = [];
   /** Values whose tensor is made. A multi-output operator makes several at once. */
   #count = 0;
 
-  constructor(random: Random) {
+  constructor(random: Random, elements: number) {
     this.#random = random;
+    this.#elements = elements;
   }
 
   write(steps: number): Script {
@@ -123,7 +126,7 @@ class Author {
   #leaf(shape?: Shape, dtype?: DType): number {
     const random = this.#random;
     const type = dtype ?? random.pick(['float32', 'float32', 'float32', 'int32', 'bool'] as const);
-    const dims = shape ?? randomShape(random, random.chance(0.15) ? random.between(5, 6) : random.between(0, 4), 600);
+    const dims = shape ?? randomShape(random, random.chance(0.15) ? random.between(5, 6) : random.between(0, 4), this.#elements);
     const host = randomTensor(random, dims, type, 'tame');
     for (let i = 0; i < host.data.length; i++) if (type !== 'bool') host.data[i] = random.between(-4, 4);
     const id = this.#add({ host, certainty: 'exact', bound: 4 });
@@ -150,7 +153,7 @@ class Author {
       values.map(({ host }) => host),
       attributes,
     );
-    if (outputs.some(({ data }) => data.length > 4000)) return [];
+    if (outputs.some(({ data }) => data.length > 7 * this.#elements)) return [];
     const ids = outputs.map((host) => this.#add({ host, certainty: host.dtype === 'bool' ? 'exact' : certainty, bound }));
     this.#steps.push({ kind: 'apply', operator, inputs, attributes, outputs: ids });
     return ids;
@@ -430,7 +433,10 @@ function randomFactors(random: Random, count: number, shape: Shape): number[] {
   return result;
 }
 
-/** A program of about `steps` tensors. The same seed and number give the same program; fewer steps a shorter one. */
-export function randomScript(seed: number, steps: number): Script {
-  return new Author(new Random(seed)).write(steps);
+/**
+ * A program of about `steps` tensors, its leaves of at most `elements`. The same numbers give the same
+ * program; fewer steps a shorter one.
+ */
+export function randomScript(seed: number, steps: number, elements = 600): Script {
+  return new Author(new Random(seed), elements).write(steps);
 }

@@ -48,13 +48,15 @@ export class Random {
 
 /** Sizes that meet the edges of vectors (4, 16) and of tiles. */
 const SIZES = [1, 1, 2, 3, 3, 4, 5, 7, 8, 16, 17, 33];
+/** Sizes of which a few make enough work for several tiles. */
+const LARGE_SIZES = [1, 3, 8, 16, 17, 33, 64, 130];
 
 /** Sizes of `rank` dimensions with at most `limit` elements; now and then one of 0. */
 export function randomShape(random: Random, rank: number, limit = 2000, empty = 0.04): number[] {
   const shape: number[] = [];
   let room = limit;
   for (let i = 0; i < rank; i++) {
-    const size = random.chance(empty) ? 0 : Math.min(random.pick(SIZES), Math.max(1, room));
+    const size = random.chance(empty) ? 0 : Math.min(random.pick(limit > 5000 ? LARGE_SIZES : SIZES), Math.max(1, room));
     shape.push(size);
     if (size > 0) room = Math.floor(room / size);
   }
