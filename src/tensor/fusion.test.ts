@@ -173,3 +173,14 @@ describe('what a later flush needs', () => {
     expect([...values!.dataSync(), ...indices!.dataSync()]).toEqual([3, 2, 0, 2]);
   });
 });
+
+describe('reductions of no elements', () => {
+  it('give their identity to what follows, with operands that broadcast', () => {
+    const empty = engine.fromHost([], [0, 3, 8]);
+    const row = ramp(1, 8);
+    const result = empty.sum([0]).sub(row);
+    expect(result.shape).toEqual([3, 8]);
+    expect(Array.from(result.dataSync())).toEqual(Array.from({ length: 24 }, (_, i) => 0 - (row.dataSync()[i % 8] as number)));
+    expect(empty.max([0, 2]).dataSync()[2]).toBe(Number.NEGATIVE_INFINITY);
+  });
+});

@@ -248,6 +248,8 @@ export class Fusion {
     if (operands.some((operand, i) => inside[i] && !this.#inPlace(operand))) return false;
     let columns: number | undefined;
     for (const id of ids) columns ??= this.#draft(id).columns;
+    // Rows of no columns have no linear order to read other operands in.
+    if (columns === 0) return false;
     if (columns === undefined) {
       operands.forEach((operand, i) => {
         if (inside[i] && operand.info.size !== total) columns ??= this.#repeatedColumns(operand, dims, total);
