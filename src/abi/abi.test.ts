@@ -47,18 +47,21 @@ describe('the task descriptor', () => {
 });
 
 describe('records', () => {
-  it.each([control, queueRecord, workerRecord, operatorSlot, traceRecord, descriptor])('$name: no two fields overlap, and each is aligned', (record) => {
-    const bytes = { u8: 1, u16: 2, u32: 4, u64: 8, i64: 8, f64: 8 };
-    let end = 0;
-    for (const [name, field] of Object.entries(record.fields as Record<string, { type: keyof typeof bytes; count?: number }>)) {
-      const at = (record.offset as Record<string, number>)[name] as number;
-      expect(at % bytes[field.type], name).toBe(0);
-      expect(at, name).toBeGreaterThanOrEqual(end);
-      end = at + bytes[field.type] * (field.count ?? 1);
-    }
-    expect(end).toBeLessThanOrEqual(record.size);
-    expect(record.size % record.align).toBe(0);
-  });
+  it.each([control, queueRecord, workerRecord, operatorSlot, traceRecord, descriptor])(
+    '$name: no two fields overlap, and each is aligned',
+    (record) => {
+      const bytes = { u8: 1, u16: 2, u32: 4, u64: 8, i64: 8, f64: 8 };
+      let end = 0;
+      for (const [name, field] of Object.entries(record.fields as Record<string, { type: keyof typeof bytes; count?: number }>)) {
+        const at = (record.offset as Record<string, number>)[name] as number;
+        expect(at % bytes[field.type], name).toBe(0);
+        expect(at, name).toBeGreaterThanOrEqual(end);
+        end = at + bytes[field.type] * (field.count ?? 1);
+      }
+      expect(end).toBeLessThanOrEqual(record.size);
+      expect(record.size % record.align).toBe(0);
+    },
+  );
 
   it('what several threads write stands on lines of its own', () => {
     const line = (at: number) => Math.floor(at / 64);
@@ -96,7 +99,11 @@ describe('struct', () => {
 
 describe('sequences', () => {
   const MAX = 2 ** 32;
-  const sequence = fc.oneof(fc.integer({ min: 0, max: MAX - 1 }), fc.integer({ min: MAX - 1000, max: MAX - 1 }), fc.integer({ min: 0, max: 1000 }));
+  const sequence = fc.oneof(
+    fc.integer({ min: 0, max: MAX - 1 }),
+    fc.integer({ min: MAX - 1000, max: MAX - 1 }),
+    fc.integer({ min: 0, max: 1000 }),
+  );
   const steps = fc.oneof(fc.integer({ min: 0, max: 70_000 }), fc.integer({ min: 0, max: 2 ** 31 - 1 }));
   const options = { seed: 4096, numRuns: 500 };
 
@@ -145,9 +152,24 @@ describe('what devices include', () => {
   });
 
   const compilers = [
-    { name: 'gcc as C11', command: 'gcc', file: 'header.c', flags: ['-std=c11', '-Wall', '-Wextra', '-Werror', '-pedantic', '-fsyntax-only'] },
-    { name: 'g++ as C++17', command: 'g++', file: 'header.cc', flags: ['-std=c++17', '-Wall', '-Wextra', '-Werror', '-pedantic', '-fsyntax-only'] },
-    { name: 'nvcc for sm_90', command: 'nvcc', file: 'header.cu', flags: ['-std=c++17', '-arch=sm_90', '-cubin', '-Werror=all-warnings', '-o', 'header.cubin'] },
+    {
+      name: 'gcc as C11',
+      command: 'gcc',
+      file: 'header.c',
+      flags: ['-std=c11', '-Wall', '-Wextra', '-Werror', '-pedantic', '-fsyntax-only'],
+    },
+    {
+      name: 'g++ as C++17',
+      command: 'g++',
+      file: 'header.cc',
+      flags: ['-std=c++17', '-Wall', '-Wextra', '-Werror', '-pedantic', '-fsyntax-only'],
+    },
+    {
+      name: 'nvcc for sm_90',
+      command: 'nvcc',
+      file: 'header.cu',
+      flags: ['-std=c++17', '-arch=sm_90', '-cubin', '-Werror=all-warnings', '-o', 'header.cubin'],
+    },
   ];
   for (const { name, command, file, flags } of compilers) {
     const missing = spawnSync(command, ['--version']).error !== undefined;

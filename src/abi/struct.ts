@@ -67,7 +67,18 @@ const upper = (name: string): string =>
 const snake = (name: string): string => upper(name).toLowerCase();
 
 /** Field names that C or C++ keeps for itself get a `_`. */
-const KEYWORDS: ReadonlySet<string> = new Set(['operator', 'new', 'delete', 'class', 'this', 'template', 'private', 'public', 'default', 'register']);
+const KEYWORDS: ReadonlySet<string> = new Set([
+  'operator',
+  'new',
+  'delete',
+  'class',
+  'this',
+  'template',
+  'private',
+  'public',
+  'default',
+  'register',
+]);
 const cName = (key: string): string => (KEYWORDS.has(snake(key)) ? `${snake(key)}_` : snake(key));
 
 /** The struct as a C type with static asserts on its size and on every offset. */
