@@ -32,6 +32,8 @@ const PATIENCE = 40;
 const SLICE_TILES = 2;
 /** Longest slice that the host computes before it lets its event loop turn. */
 const SLICE_MS = 1;
+/** How long a slice lasts in which nothing moves: the next task often becomes ready sooner. */
+const LULL_MS = 0.1;
 /** Turns of the event loop without progress before the host leaves the rest to a wake-up. */
 const IDLE_TURNS = 50;
 const SLEEP_MS = 5;
@@ -400,14 +402,7 @@ export class Queue {
    */
   async wait(sequence: number): Promise<void> {
     const patience = { left: PATIENCE };
-    let until = performance.now() + this.#host.spinUs / 1000;
-    const sliceEnd = performance.now() + SLICE_MS;
-    while (!this.isComplete(sequence)) {
-      this.#checkAlive(sequence);
-      const now = performance.now();
-      if (this.#helpSlice(patience)) until = Math.max(until, now + this.#host.spinUs / 1000);
-      if (now > until || now > sliceEnd) break;
-    }
+    this.#slice(sequence, patience, this.#host.spinUs / 1000);
     // The rest is not small: workers that were left asleep for it are needed now.
     if (!this.isComplete(sequence)) this.#device.ringDoorbell(MAX_TILES);
     let idle = 0;
@@ -419,12 +414,28 @@ export class Queue {
         const mark = Atomics.load(this.#u32, this.#markWord);
         if (!this.isComplete(sequence)) await this.#device.sleepAsync(this.index, mark, SLEEP_MS);
       }
-      this.#checkAlive(sequence);
-      const end = performance.now() + SLICE_MS;
-      let helped = false;
-      while (!this.isComplete(sequence) && performance.now() < end && this.#helpSlice(patience)) helped = true;
-      idle = helped ? 0 : idle + 1;
-      if (!helped) patience.left = Math.max(0, patience.left - 1);
+      idle = this.#slice(sequence, patience, LULL_MS) ? 0 : idle + 1;
     }
+  }
+
+  /**
+   * Helps for at most SLICE_MS, or until nothing could be done and no task was completed for `lullMs`.
+   * Returns whether anything moved.
+   */
+  #slice(sequence: number, patience: { left: number }, lullMs: number): boolean {
+    const start = performance.now();
+    let moved = start;
+    let mark = this.#mark;
+    while (!this.isComplete(sequence)) {
+      this.#checkAlive(sequence);
+      const ran = this.#helpSlice(patience);
+      const now = performance.now();
+      if (ran || this.#mark !== mark) {
+        moved = now;
+        mark = this.#mark;
+      }
+      if (now - moved > lullMs || now - start > SLICE_MS) break;
+    }
+    return moved > start;
   }
 }

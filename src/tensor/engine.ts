@@ -27,7 +27,7 @@ const ALONE_NS = 40_000;
 const MAX_UNSEEN = 4096;
 
 /** Pending work that is worth submitting before anyone asks for it, and what a multiplication and addition of it takes. */
-const EARLY_NS = 200_000;
+const EARLY_NS = 500_000;
 const PRODUCT_NS = 0.05;
 
 /** Number of no operator. */
@@ -99,7 +99,8 @@ export class Engine {
   fromHost(values: ArrayLike<number | boolean>, shape: Shape, dtype: DType = 'float32'): Tensor {
     this.system.checkOpen();
     checkShape('tensor', shape);
-    if (!DTYPES.includes(dtype)) throw new GpuosError('GPUOS_DTYPE_MISMATCH', `tensor: dtype ${formatValue(dtype)} is none of ${DTYPES.join(', ')}.`);
+    if (!DTYPES.includes(dtype))
+      throw new GpuosError('GPUOS_DTYPE_MISMATCH', `tensor: dtype ${formatValue(dtype)} is none of ${DTYPES.join(', ')}.`);
     const info = shapeInfo(shape);
     if (values.length !== info.size) {
       throw new GpuosError(
