@@ -162,6 +162,11 @@ export class Queue {
     this.#mark = mark;
   }
 
+  /** Some task may have failed: callers who take success for granted have to ask. */
+  get hasFailures(): boolean {
+    return this.#failureCount !== 0;
+  }
+
   #completedStatus(sequence: number): number {
     return Atomics.load(this.#u32, this.#completions + (((sequence >>> 0) & this.#mask) << 1));
   }

@@ -69,6 +69,11 @@ export interface EmissionOptions {
   readonly rows?: number;
 }
 
+/** Estimate of one element-wise operation by itself, in ns an element on one core. */
+export function mapCostNs(name: string, inputs: number): number {
+  return LOAD_NS * (inputs + 1) + (SIMPLE.has(name) ? SIMPLE_NS : COSTLY_NS);
+}
+
 /** The group as a kernel that writes the members that are outputs, or undefined where its space has too many dimensions. */
 export function emitProgram(group: ProgramGroup, graph: Graph, options: EmissionOptions): Emission | undefined {
   const { dtypeOf, isOutput } = options;

@@ -6,6 +6,7 @@ import { type Chain, formChains } from './chains.ts';
 import { Drafting, ELEMENT_BYTES, type Packing, type Task } from './drafts.ts';
 import { Fusion, type FusionResult, type Operand } from './fusion.ts';
 import { type Graph, isExternal } from './graph.ts';
+import { tilesFor } from './tiles.ts';
 
 /** One device function of a step: its slot and its parameter block but for addresses. */
 export interface Stage {
@@ -65,11 +66,6 @@ export interface Plan {
   readonly costNs: number;
 }
 
-/** A tile should last at least this long: below it, sharing costs more than it gains. */
-const TILE_NS = 6000;
-/** Tiles a worker, for balance. */
-const TILES_PER_WORKER = 2;
-const MAX_TILES = 64;
 const ALIGN_BYTES = 64;
 const MAX_DEPENDENCIES = 4;
 /** A slot of the workspace is used anew only this many steps later, so that the order that this forces costs nothing. */
@@ -118,10 +114,9 @@ export class Planner {
   }
 
   #tiles(chain: Chain): number {
-    const workers = this.#host.device.workers + 1;
     const costNs = chain.stages.reduce((sum, task) => sum + task.costNs, 0);
     const units = Math.min(...chain.stages.map((task) => task.units));
-    return Math.max(1, Math.min(MAX_TILES, units, TILES_PER_WORKER * workers, Math.round(costNs / TILE_NS)));
+    return tilesFor(this.#host.device, costNs, units);
   }
 
   /** Values with memory of their own, which outlives the plan: for each the index of its output. */
