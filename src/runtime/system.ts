@@ -23,7 +23,7 @@ export interface SystemOptions {
   readonly memoryMib?: number;
   /** How long a waiting host spins before it lets the event loop turn. */
   readonly spinUs?: number;
-  /** How long a worker without work spins before it sleeps. Default 500. */
+  /** How long a worker without work spins before it sleeps. Default 1000. */
   readonly workerSpinUs?: number;
   readonly taskBudgetMs?: number;
   /** Whether recorded operations are fused. Default: GPUOS_FUSE. */
@@ -81,7 +81,7 @@ export interface QueueState {
 }
 
 const MAX_QUEUES = 16;
-const DEFAULT_WORKER_SPIN_US = 500;
+const DEFAULT_WORKER_SPIN_US = 1000;
 
 function integer(name: string, value: number, min: number, max: number): number {
   if (!Number.isInteger(value) || value < min || value > max) {

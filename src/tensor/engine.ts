@@ -27,8 +27,10 @@ const ALONE_NS = 40_000;
 /** Runs of tasks, two numbers each, that sync() looks at; with other tasks between them they do not join, and the oldest go. */
 const MAX_UNSEEN = 4096;
 
-/** Pending work that is worth submitting before anyone asks for it, and what a multiplication and addition of it takes. */
-const EARLY_NS = 500_000;
+/** Pending work that is worth submitting before anyone asks for it: while the workers have nothing to do, and otherwise. */
+const FIRST_NS = 150_000;
+const EARLY_NS = 900_000;
+/** What a multiplication and addition of a product takes on one core. */
 const PRODUCT_NS = 0.05;
 
 /** Number of no operator. */
@@ -383,6 +385,11 @@ export class Engine {
     this.counters.tasks++;
     const tensor = new Tensor(this, info, dtype, LEAF, undefined, NO_INPUTS, NO_ATTRIBUTES);
     this.#settle(tensor, storage);
+    // Inner values, whose only reader this was.
+    for (let i = 0; i < inputs.length; i++) {
+      const input = inputs[i] as Tensor;
+      if (input.uses === 0 && !input.handle) this.#discard(input);
+    }
     return tensor;
   }
 
@@ -406,7 +413,8 @@ export class Engine {
    * compute while the caller records on. A product starts a task anyway, so little fusion is lost.
    */
   #submitEarly(): void {
-    if (this.#pendingNs >= EARLY_NS && this.system.device.workers > 0) this.flush();
+    if (this.#pendingNs < FIRST_NS || this.system.device.workers === 0) return;
+    if (this.#pendingNs >= EARLY_NS || this.system.queue(0).depth === 0) this.flush();
   }
 
   /** Submits when the window is full, and at once with fusion off. If that fails, the newest are not recorded: the caller never gets them. */

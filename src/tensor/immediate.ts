@@ -15,7 +15,12 @@ interface Kernel {
 }
 
 const DTYPES = { float32: 0, int32: 1, bool: 2 } as const;
-const VALUE = 3;
+/** Kinds of operands: none, memory of a dtype, a value of a dtype. */
+const MEMORY = 1;
+const VALUE = 4;
+const KINDS = 7;
+/** Operands of the operation with the most: select. */
+const MOST_INPUTS = 3;
 const ELEMENT_BYTES = 4;
 
 /**
@@ -51,12 +56,15 @@ export class Immediate {
     words.length = 1;
     words[0] = info.size;
     dependencies.length = 0;
+    if (inputs.length > MOST_INPUTS) return undefined;
+    // A number with a digit for each operand, also for those that are not there: no two forms share one.
     let key = operator * 3 + DTYPES[dtype];
+    for (let i = inputs.length; i < MOST_INPUTS; i++) key *= KINDS;
     for (let i = 0; i < inputs.length; i++) {
       const { storage, value, dtype: type, info: own, offset } = inputs[i] as Tensor;
       if (storage === undefined) {
         if (value === undefined) return undefined;
-        key = key * 6 + VALUE + DTYPES[type];
+        key = key * KINDS + VALUE + DTYPES[type];
         if (type === 'float32') {
           this.#float[0] = value;
           words.push(this.#bits[0] as number);
@@ -69,10 +77,10 @@ export class Immediate {
         else if (queue.hasFailures) return undefined;
         else storage.producer = -1;
       }
-      key = key * 6 + DTYPES[type];
+      key = key * KINDS + MEMORY + DTYPES[type];
       pointers.push(storage.block.address + offset * ELEMENT_BYTES);
     }
-    if (pointers.length === 0 || pointers.length > 3) return undefined;
+    if (pointers.length === 0) return undefined;
     const kernel = this.#kernels.get(key) ?? this.#compile(key, name, dtype, inputs);
     const block = this.#system.heap.allocate(info.size * ELEMENT_BYTES, mark);
     pointers.push(block.address);

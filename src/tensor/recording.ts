@@ -6,8 +6,8 @@ import { isContiguous } from './view.ts';
 const DTYPE_CODE = { float32: 0, int32: 1, bool: 2 } as const;
 const NEEDED = 1;
 const ALIVE = 2;
-/** Flushes that have read a value before it counts as a constant. */
-const REUSED_READS = 2;
+/** Products that have read a matrix before it counts as a constant, which is worth packing. */
+const REUSED_PRODUCTS = 2;
 
 let stamp = 0;
 const strideIds = new Interner();
@@ -64,14 +64,15 @@ export class Recording {
     if (tensor.stamp === stamp) return;
     tensor.stamp = stamp;
     const { inputs } = tensor;
+    const product = tensor.definition?.name === 'matmul';
     for (let i = 0; i < inputs.length; i++) {
       const input = inputs[i] as Tensor;
+      if (product && i === 1 && input.storage !== undefined) input.storage.products++;
       if (input.stamp === stamp) continue;
       if (input.definition !== undefined && input.storage === undefined) this.#visit(input);
       else {
         input.stamp = stamp;
         input.index = ~(this.externals.push(input) - 1);
-        if (input.storage !== undefined) input.storage.reads++;
       }
     }
     tensor.index = this.nodes.push(tensor) - 1;
@@ -136,7 +137,7 @@ export class Recording {
       }
       return;
     }
-    this.#put(DTYPE_CODE[input.dtype] | (storage.reads >= REUSED_READS ? 32 : 16));
+    this.#put(DTYPE_CODE[input.dtype] | (storage.products >= REUSED_PRODUCTS ? 32 : 16));
     if (isContiguous(input.info, input)) this.#put(-1);
     else this.#put(strideIds.id(input.strides.join()));
   }
@@ -163,7 +164,7 @@ export class Recording {
         }
         const strides = isContiguous(info, input) ? info.strides : input.strides;
         // The offset is a run-time matter: it is added to the address.
-        return { kind: 'storage', info, dtype, view: { strides, offset: 0 }, reused: storage.reads >= REUSED_READS };
+        return { kind: 'storage', info, dtype, view: { strides, offset: 0 }, reused: storage.products >= REUSED_PRODUCTS };
       }),
     };
   }

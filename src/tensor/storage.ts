@@ -6,8 +6,8 @@ export class Storage {
   /** Sequence of the task that writes it; -1: the host wrote it. */
   producer = -1;
   refs = 1;
-  /** Flushes that read it: a value that is used again is worth packing. */
-  reads = 0;
+  /** Products that it was the second matrix of. */
+  products = 0;
   /** The same matrix in the order that matmul reads fastest; made once for a constant. */
   packed: { readonly key: string; readonly storage: Storage } | undefined;
   /** Why it never got its values. */

@@ -58,6 +58,7 @@ it(`injects, replaces, kills and revives for ${SECONDS} s under load without a l
     const counts = { submitted: 0, completed: 0, failed: 0, replaced: 0, injected: 0, kills: 0, rounds: 0, wrong: 0 };
     const end = Date.now() + SECONDS * 1000;
     let extra = 0;
+    const others: InjectedOperator[] = [];
     while (Date.now() < end) {
       counts.rounds++;
       const submitted: Submitted[] = [];
@@ -75,8 +76,10 @@ it(`injects, replaces, kills and revives for ${SECONDS} s under load without a l
           adder.killed = !adder.killed;
           counts.kills++;
         } else if (event === 4) {
-          system.inject('map', template(1000 + extra++, 'other'));
+          others.push(system.inject('map', template(1000 + (extra++ % 100_000), 'other')));
           counts.injected++;
+          // Far more than the table has slots: they are used anew.
+          if (others.length > 50) system.remove(others.shift() as InjectedOperator);
         }
         const cell = random(CELLS);
         const target = cells[cell] as Cell;
