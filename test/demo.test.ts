@@ -127,10 +127,13 @@ describe('gpuos demo', () => {
   });
 
   it('keeps what it has indexed when it is interrupted, and goes on from there', async () => {
+    let sent = false; // a second signal would end the process at once
     const interruptedAt = await gpuos(['demo', '--json', '--all', '--query', 'whales'], {
       env: env(),
       onStderr: (text, child) => {
-        if (/#\d/.test(text)) child.kill('SIGINT');
+        if (sent || !/#\d/.test(text)) return;
+        sent = true;
+        child.kill('SIGINT');
       },
     });
     expect(interruptedAt.code).toBe(130);

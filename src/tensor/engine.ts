@@ -29,7 +29,7 @@ const MAX_UNSEEN = 4096;
 
 /** Pending work that is worth submitting before anyone asks for it: while the workers have nothing to do, and otherwise. */
 const FIRST_NS = 150_000;
-const EARLY_NS = 900_000;
+const EARLY_NS = 2_000_000;
 /** What a multiplication and addition of a product takes on one core. */
 const PRODUCT_NS = 0.05;
 
@@ -414,7 +414,8 @@ export class Engine {
    */
   #submitEarly(): void {
     if (this.#pendingNs < FIRST_NS || this.system.device.workers === 0) return;
-    if (this.#pendingNs >= EARLY_NS || this.system.queue(0).depth === 0) this.flush();
+    // In the middle of a computation what is alive will be used again: it is kept rather than computed twice.
+    if (this.#pendingNs >= EARLY_NS || this.system.queue(0).depth === 0) this.flush(undefined, false, true);
   }
 
   /** Submits when the window is full, and at once with fusion off. If that fails, the newest are not recorded: the caller never gets them. */
@@ -471,12 +472,13 @@ export class Engine {
   /**
    * Submits what is recorded. Nothing waits; `target` gets memory whether or not others need it. With
    * `awaited` the caller is about to wait, and so to compute: small work then wakes no sleeping worker.
+   * With `keep` every value that may be asked for gets memory, also those that are only computed on the way.
    * @throws GPUOS_OUT_OF_MEMORY; what is recorded stays so, and is tried again at the next flush
    */
-  flush(target?: Tensor, awaited = false): void {
+  flush(target?: Tensor, awaited = false, keep = false): void {
     this.system.checkOpen();
     try {
-      this.#submit(this.#pending, target, awaited);
+      this.#submit(this.#pending, target, awaited, keep);
     } catch (error) {
       this.system.checkOpen();
       if (target === undefined) throw error;
@@ -485,10 +487,11 @@ export class Engine {
       return;
     }
     this.#pending.length = 0;
+    this.#pendingNs = 0;
   }
 
-  #submit(pending: readonly Tensor[], target: Tensor | undefined, awaited: boolean): void {
-    const recording = this.#recording.collect(pending, target);
+  #submit(pending: readonly Tensor[], target: Tensor | undefined, awaited: boolean, keep = false): void {
+    const recording = this.#recording.collect(pending, target, keep);
     if (recording.nodes.length === 0) return;
     this.counters.flushes++;
     const { plan } = this.#plans.find(recording, this.system.fused, this.#onFreshPlan);

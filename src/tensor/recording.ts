@@ -23,6 +23,7 @@ export class Recording {
   #length = 0;
   #hash = 0;
   #target: Tensor | undefined;
+  #keep = false;
 
   /** The form, in the first `length` integers. Written anew by the next collect(). */
   get tape(): Int32Array {
@@ -37,13 +38,14 @@ export class Recording {
     return this.#hash;
   }
 
-  /** Takes what is alive of `pending` and all that it needs. */
-  collect(pending: readonly Tensor[], target: Tensor | undefined): this {
+  /** Takes what is alive of `pending` and all that it needs. With `keep`, everything that may be asked for gets memory. */
+  collect(pending: readonly Tensor[], target: Tensor | undefined, keep = false): this {
     stamp++;
     this.nodes.length = 0;
     this.externals.length = 0;
     this.#length = 0;
     this.#target = target;
+    this.#keep = keep;
     for (let i = 0; i < pending.length; i++) {
       const tensor = pending[i] as Tensor;
       if (tensor.definition !== undefined && tensor.storage === undefined && (tensor.handle || tensor.uses > 0)) this.#visit(tensor);
@@ -88,6 +90,7 @@ export class Recording {
   #needs(tensor: Tensor): boolean {
     return (
       tensor === this.#target ||
+      (this.#keep && tensor.handle) ||
       tensor.siblings !== undefined ||
       (tensor.handle && (tensor.uses === 0 || tensor.skipped)) ||
       (tensor.skipped && tensor.uses > 0)
