@@ -274,10 +274,11 @@ export class PlanRunner {
       const external = externals[packing.external] as Tensor;
       const source = external.storage as Storage;
       const key = `${external.offset}|${packing.key}`;
-      if (source.packed?.key === key) return source.packed.storage;
+      const known = source.packed?.get(key);
+      if (known !== undefined) return known;
       const storage = this.#packOne(packing, external, queue);
-      source.packed?.storage.release();
-      source.packed = { key, storage };
+      source.packed ??= new Map();
+      source.packed.set(key, storage);
       return storage;
     });
   }

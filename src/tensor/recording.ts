@@ -6,7 +6,7 @@ import { isContiguous } from './view.ts';
 const DTYPE_CODE = { float32: 0, int32: 1, bool: 2 } as const;
 const NEEDED = 1;
 const ALIVE = 2;
-/** Products that have read a matrix before it counts as a constant, which is worth packing. */
+/** Flushes whose products have read a matrix before it counts as a constant, which is worth packing. */
 const REUSED_PRODUCTS = 2;
 
 let stamp = 0;
@@ -69,7 +69,10 @@ export class Recording {
     const product = tensor.definition?.name === 'matmul';
     for (let i = 0; i < inputs.length; i++) {
       const input = inputs[i] as Tensor;
-      if (product && i === 1 && input.storage !== undefined) input.storage.products++;
+      if (product && i === 1 && input.storage !== undefined && input.storage.productStamp !== stamp) {
+        input.storage.productStamp = stamp;
+        input.storage.products++;
+      }
       if (input.stamp === stamp) continue;
       if (input.definition !== undefined && input.storage === undefined) this.#visit(input);
       else {

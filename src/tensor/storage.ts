@@ -6,10 +6,12 @@ export class Storage {
   /** Sequence of the task that writes it; -1: the host wrote it. */
   producer = -1;
   refs = 1;
-  /** Products that it was the second matrix of. */
+  /** Flushes in which it was the second matrix of a product. */
   products = 0;
-  /** The same matrix in the order that matmul reads fastest; made once for a constant. */
-  packed: { readonly key: string; readonly storage: Storage } | undefined;
+  /** The last such flush. */
+  productStamp = 0;
+  /** The same matrix in the order that matmul reads fastest, made once for a constant: as it is and transposed, for example. */
+  packed: Map<string, Storage> | undefined;
   /** Why it never got its values. */
   error: unknown;
   readonly #heap: Heap;
@@ -26,7 +28,7 @@ export class Storage {
 
   release(): void {
     if (--this.refs > 0) return;
-    this.packed?.storage.release();
+    if (this.packed !== undefined) for (const packing of this.packed.values()) packing.release();
     this.packed = undefined;
     this.#heap.release(this.block);
   }
