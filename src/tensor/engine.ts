@@ -27,9 +27,9 @@ const ALONE_NS = 40_000;
 /** Runs of tasks, two numbers each, that sync() looks at; with other tasks between them they do not join, and the oldest go. */
 const MAX_UNSEEN = 4096;
 
-/** Pending work that is worth submitting before anyone asks for it: while the workers have nothing to do, and otherwise. */
+/** Pending work that is worth submitting before anyone asks for it: the first since the caller last waited, and later ones. */
 const FIRST_NS = 150_000;
-const EARLY_NS = 2_000_000;
+const EARLY_NS = 1_200_000;
 /** What a multiplication and addition of a product takes on one core. */
 const PRODUCT_NS = 0.05;
 
@@ -84,6 +84,8 @@ export class Engine {
   readonly #pending: Tensor[] = [];
   /** Estimate of the products among them, on one core. */
   #pendingNs = 0;
+  /** Workers were given something since the caller last waited. (Not whether they have work left: cuts must not depend on timing, or each time would need a plan of its own.) */
+  #ahead = false;
   readonly #scopes: Tensor[][] = [];
   // The last resort for tensors that nobody disposed of.
   readonly #garbage = new FinalizationRegistry<Storage>((storage) => storage.release());
@@ -413,9 +415,10 @@ export class Engine {
    * compute while the caller records on. A product starts a task anyway, so little fusion is lost.
    */
   #submitEarly(): void {
-    if (this.#pendingNs < FIRST_NS || this.system.device.workers === 0) return;
+    if (this.#pendingNs < (this.#ahead ? EARLY_NS : FIRST_NS) || this.system.device.workers === 0) return;
     // In the middle of a computation what is alive will be used again: it is kept rather than computed twice.
-    if (this.#pendingNs >= EARLY_NS || this.system.queue(0).depth === 0) this.flush(undefined, false, true);
+    this.flush(undefined, false, true);
+    this.#ahead = true;
   }
 
   /** Submits when the window is full, and at once with fusion off. If that fails, the newest are not recorded: the caller never gets them. */
@@ -488,6 +491,7 @@ export class Engine {
     }
     this.#pending.length = 0;
     this.#pendingNs = 0;
+    if (awaited) this.#ahead = false;
   }
 
   #submit(pending: readonly Tensor[], target: Tensor | undefined, awaited: boolean, keep = false): void {

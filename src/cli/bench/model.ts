@@ -37,7 +37,7 @@ export async function run(emit: (row: BenchRow) => void): Promise<void> {
   const encoder = await loadEncoder('gpuos');
   const device = encoder.device.kind;
   try {
-    const compared = await compareWith('tfjs-wasm', encoder, passages);
+    const compared = await compareWith('tfjs-wasm', encoder, passages, { passes: 2 });
     if (!(compared.maxAbsDiff <= 1e-4)) {
       throw new GpuosError('GPUOS_BENCH_FAILED', `embeddings differ from tfjs-wasm by ${compared.maxAbsDiff}, more than 1e-4.`);
     }
@@ -48,7 +48,17 @@ export async function run(emit: (row: BenchRow) => void): Promise<void> {
       device,
       baseline: compared.latencyMsP50,
       ours: compared.oursLatencyMsP50,
-      note: `ms a sentence, p50 of ${compared.sentences} interleaved sentences, tfjs ${compared.version}; largest difference ${compared.maxAbsDiff}`,
+      note: `ms a sentence, p50 of ${compared.sentences} interleaved sentences, second pass (every length has been met before), tfjs ${compared.version}; largest difference ${compared.maxAbsDiff}`,
+    });
+
+    emit({
+      name: 'model.encoder.first-pass.vs.tfjs-wasm',
+      value: compared.first.latencyMsP50 / compared.first.oursLatencyMsP50,
+      unit: 'ratio',
+      device,
+      baseline: compared.first.latencyMsP50,
+      ours: compared.first.oursLatencyMsP50,
+      note: 'the same sentences met for the first time: each new length is planned, on cold code',
     });
 
     const drawn = drawEvenly(passages.length, 200).map((number) => (passages[number] as { text: string }).text);
