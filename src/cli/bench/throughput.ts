@@ -1,4 +1,5 @@
 /** How many empty tasks a second one producer gets through, by the ring and by the public call. */
+import { GpuosError } from '../../errors.ts';
 import { NO_ORDER } from '../../runtime/queue.ts';
 import { init, type System } from '../../runtime/system.ts';
 import { medianOf } from './statistics.ts';
@@ -47,7 +48,8 @@ function rate(system: System, submit: () => void): number {
     for (let i = 1; i < TASKS; i++) submit();
     queue.waitSync(queue.tail - 1);
     const seconds = (performance.now() - start) / 1000;
-    if (queue.tail - before !== TASKS) throw new RangeError('tasks were lost');
+    if (queue.tail - before !== TASKS)
+      throw new GpuosError('GPUOS_BENCH_FAILED', `${TASKS} tasks were submitted, the queue counts ${queue.tail - before}.`);
     if (round >= 2) rates.push(TASKS / seconds / 1e6);
   }
   return medianOf(rates);
