@@ -27,7 +27,6 @@ describe('the task descriptor', () => {
       dependencyQueues: 36,
       trace: 40,
       params: 48,
-      deadline: 56,
       tag0: 60,
       pointers: 64,
       words: 96,

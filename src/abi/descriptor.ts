@@ -20,7 +20,6 @@ export const descriptor = struct('descriptor', 128, 64, {
   dependencyQueues: { type: 'u8', count: 4, about: 'queue of each dependency, NO_QUEUE where unused' },
   trace: { type: 'u32', about: 'trace id' },
   params: { type: 'u64', at: 48, about: 'with FLAG PARAMS: address of the parameter block' },
-  deadline: { type: 'u32', about: 'budget in milliseconds, 0: the system default' },
   tag0: { type: 'u32', at: 60, about: 'the sequence, written last' },
   pointers: { type: 'u64', count: 4, at: 64, about: 'inline parameter block: pointers' },
   words: { type: 'u32', count: 7, about: 'inline parameter block: words' },

@@ -16,7 +16,6 @@ const OFFSET = {
   dependencyQueues: descriptor.offset.dependencyQueues >> 2,
   trace: descriptor.offset.trace >> 2,
   params: descriptor.offset.params >> 2,
-  deadline: descriptor.offset.deadline >> 2,
   tag0: descriptor.offset.tag0 >> 2,
   pointers: descriptor.offset.pointers >> 2,
   words: descriptor.offset.words >> 2,

@@ -1,6 +1,7 @@
 import { afterEach, describe, expect, it } from 'vitest';
 import { STATUS } from '../abi/status.ts';
 import { GpuosError } from '../errors.ts';
+import { programFromTemplate } from '../ops/template.ts';
 import { NO_ORDER } from './queue.ts';
 import { current, init, requireSystem, type System, type SystemOptions } from './system.ts';
 
@@ -274,5 +275,59 @@ describe('a worker that dies', () => {
     expect(code(() => task.doneSync())).toBe('GPUOS_WORKER_LOST');
     expect(STATUS.WORKER_LOST).toBe(7);
     system.submit({ operator: 'nop', words: [1] }).doneSync();
+  });
+});
+
+describe('a task past its budget', () => {
+  it('is ended with its worker, and everything else goes on', async () => {
+    const system = start({ taskBudgetMs: 60, memoryMib: 512 });
+    const queue = system.queue(0);
+    await system.submit({ operator: 'nop', words: [1] }).done();
+    // A product of 3,000 squared matrices in one tile: more than a second on any core.
+    const n = 3000;
+    const [a, b, c] = [system.buffer(n * n), system.buffer(n * n), system.buffer(n * n)];
+    const view = { shape: [n, n], dtype: 'float32' as const, strides: [n, 1], offset: 0 };
+    const call = system.device.lower('matmul', [view, view], [view], { transposeA: false, transposeB: false, activation: 'none' });
+    const params = system.buffer(64);
+    const { i32 } = system.device.views();
+    [a, b, c].forEach((buffer, i) => {
+      i32[(params.address >> 2) + 2 * i] = buffer.address;
+    });
+    i32.set(call.words, (params.address >> 2) + 8);
+    const slow = system.task(queue, queue.writeDescriptor(system.operators.builtIn('matmul'), 1, params.address, NO_ORDER), 0);
+    system.device.ringDoorbell(1);
+    // The host must not take it: it only looks.
+    const until = Date.now() + 20_000;
+    while (!queue.isComplete(slow.sequence) && Date.now() < until) await new Promise((resolve) => setTimeout(resolve, 5));
+    expect(await rejection(slow.done())).toBe('GPUOS_TASK_TIMEOUT');
+    expect(system.device.losses).toBe(1);
+    await system.submit({ operator: 'nop', words: [1] }).done();
+    expect(system.workerAlive()).toBe(true);
+  });
+});
+
+describe('a full operator table', () => {
+  const formula = (i: number) => ({ inputs: ['x'], expression: `x + ${i}` });
+
+  it('refuses another operator, and takes it once one was removed', async () => {
+    const system = start({ workers: 0 });
+    let last = system.inject('map', formula(0));
+    const full = code(() => {
+      for (let i = 1; i < 5000; i++) last = system.inject('map', formula(i));
+    });
+    expect(full).toBe('GPUOS_OPERATOR_TABLE_FULL');
+    system.remove(last);
+    expect(code(() => system.inject('map', formula(9999)))).toBeUndefined();
+    await system.submit({ operator: 'nop', words: [1] }).done();
+  });
+
+  it('lets go of kernels that no plan names', () => {
+    const system = start({ workers: 0 });
+    const kept = system.inject('map', formula(0));
+    for (let i = 1; i < 4300; i++) system.operators.inject(programFromTemplate('map', formula(i)).program, 'kernel');
+    const x = system.buffer([1, 2]);
+    system.submit({ operator: kept, pointers: [x.address, x.address], words: [2] }).doneSync();
+    expect([...x.read()]).toEqual([1, 2]);
+    expect(system.operators.get(kept.id).name).toBe(kept.name);
   });
 });

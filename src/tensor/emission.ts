@@ -1,3 +1,4 @@
+import { GpuosError } from '../errors.ts';
 import type { DType } from '../ops/define.ts';
 import type { MapName, Program, ProgramInput, ProgramNode, ProgramOutput, ReduceName } from '../ops/program.ts';
 import { type Access, boundaries, mergeBoundaries, refine } from './access.ts';
@@ -143,7 +144,8 @@ export function emitProgram(group: ProgramGroup, graph: Graph, options: Emission
   };
   const valueNode = (ref: number): number => {
     const external = graph.externals[~ref];
-    if (external === undefined || external.kind === 'storage') throw new RangeError('not a value');
+    if (external === undefined || external.kind === 'storage')
+      throw new GpuosError('GPUOS_INTERNAL', `External ${~ref} is not a single value.`);
     const key = external.kind === 'scalar' ? `s${~ref}` : `c${external.dtype}${Object.is(external.value, -0) ? '-0' : external.value}`;
     let node = valueNodes.get(key);
     if (node === undefined) {
@@ -158,7 +160,7 @@ export function emitProgram(group: ProgramGroup, graph: Graph, options: Emission
 
   for (const member of members) {
     const graphNode = graph.nodes[member.node];
-    if (graphNode === undefined) throw new RangeError(`node ${member.node}`);
+    if (graphNode === undefined) throw new GpuosError('GPUOS_INTERNAL', `A kernel names node ${member.node}, which is not there.`);
     const name = graphNode.definition.name;
     const reduces = graphNode.definition.kind === 'reduce';
     const args = member.args.map((arg) => {

@@ -1,3 +1,4 @@
+import { GpuosError } from '../errors.ts';
 import type { Shape } from '../ops/define.ts';
 import { reducedAxes } from '../ops/reduction.ts';
 import { type Access, boundaries, collapse, columnsAtOneStride, mergeBoundaries } from './access.ts';
@@ -104,7 +105,7 @@ export class Fusion {
   #operand(ref: number): Operand {
     if (!isExternal(ref)) return this.#operands[ref] as Operand;
     const external = this.#graph.externals[~ref];
-    if (external === undefined) throw new RangeError(`external ${~ref}`);
+    if (external === undefined) throw new GpuosError('GPUOS_INTERNAL', `A node names external ${~ref}, which is not there.`);
     return {
       base: ref,
       info: external.info,

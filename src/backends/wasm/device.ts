@@ -1,7 +1,7 @@
 import { availableParallelism } from 'node:os';
 import { Worker } from 'node:worker_threads';
 import { control, operatorSlot, queueRecord, workerRecord } from '../../abi/records.ts';
-import { CONTROL_ADDRESS, OPERATOR_SLOTS, STATUS } from '../../abi/status.ts';
+import { CONTROL_ADDRESS, STATUS } from '../../abi/status.ts';
 import type { Attributes } from '../../ops/define.ts';
 import type { Program } from '../../ops/program.ts';
 import type {
@@ -242,22 +242,6 @@ export class WasmDevice implements Device {
 
   lowerCopy(view: OperandView, output: OperandView): KernelCall {
     return lowerCopy(view, output);
-  }
-
-  /** Bytes of shared memory held, device memory and code together. */
-  get arenaBytes(): number {
-    return this.#memory.views.bytes + this.#code.buffer.byteLength;
-  }
-
-  operatorState(slot: number): { fn: number; version: number; killed: boolean } | undefined {
-    if (!Number.isInteger(slot) || slot < 0 || slot >= OPERATOR_SLOTS) return undefined;
-    const at = (this.#layout.operatorTable + slot * operatorSlot.size) >> 2;
-    const u32 = this.#memory.views.u32;
-    return {
-      fn: Atomics.load(u32, at + (operatorSlot.offset.fn >> 2)),
-      version: Atomics.load(u32, at + (operatorSlot.offset.version >> 2)),
-      killed: Atomics.load(u32, at + (operatorSlot.offset.state >> 2)) !== 0,
-    };
   }
 
   status(): readonly WorkerStatus[] {

@@ -11,7 +11,6 @@ export interface Executor {
   help(worker: number, limit: number, shared: number): number;
   failTile(worker: number, status: number): number;
   recover(worker: number, status: number): number;
-  hasWork(): number;
 }
 
 /** What a thread needs to run the executor; handed from the host to the supervisor to the workers. */

@@ -489,17 +489,6 @@ export function recover(dead: u32, status: u32): u32 {
   return tiles;
 }
 
-/** Whether any queue has a task that is submitted and not complete. */
-export function hasWork(): bool {
-  const queues = load<u32>(CONTROL_ADDRESS + CONTROL_QUEUES);
-  for (let queue: u32 = 0; queue < queues; queue++) {
-    const q = queueAddress(queue);
-    const mark = atomic.load<u32>(q + QUEUE_RECORD_MARK);
-    if (tagsMatch(descriptorAddress(q, mark), mark)) return true;
-  }
-  return false;
-}
-
 // Operators of the executor itself.
 
 /** Publishes, kills or revives: words are {kind, slot, function, version}; kinds 1, 2 and 3. A barrier task of one tile. */
