@@ -22,7 +22,7 @@ export const control = struct('control', 256, 64, {
 export const queueRecord = struct('queueRecord', 256, 64, {
   ring: { type: 'u32', about: 'address of the descriptor slots' },
   completions: { type: 'u32', about: 'address of the completion words: {sequence, status}' },
-  tileWords: { type: 'u32', about: 'address of the tile words, MAX_TILES a slot' },
+  tileWords: { type: 'u32', about: 'address of the tile words: MAX_TILES rows of one word a slot' },
   resolutions: { type: 'u32', about: 'address of the resolution words: {sequence, function}' },
   mask: { type: 'u32', about: 'slots - 1' },
   cursor: { type: 'u64', at: 64, about: '{sequence, tile}: the first tile that may be unclaimed' },

@@ -31,6 +31,11 @@ export const FLAG = {
   AFTER: 2,
   /** `params` points to the parameter block; without it the block starts at the descriptor's `pointers`. */
   PARAMS: 4,
+  /**
+   * Shifted left by i: a tile of this task needs only the same tile of dependency i, which has as many
+   * tiles. It may run when that tile is done, before the whole of that task is.
+   */
+  TILEWISE: 256,
 } as const;
 
 /** What a worker is doing: the `state` of its record. */

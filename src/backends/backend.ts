@@ -68,7 +68,7 @@ export interface QueueAddresses {
   readonly record: number;
   readonly ring: number;
   readonly completions: number;
-  /** Claims of tiles, MAX_TILES words of 8 bytes a slot. */
+  /** Claims of tiles: MAX_TILES rows of one word of 8 bytes a slot. */
   readonly tileWords: number;
   /** Functions that tasks of several tiles resolved to, 8 bytes a slot. */
   readonly resolutions: number;

@@ -26,7 +26,10 @@ const NO_DEPENDENCIES = (NO_QUEUE | (NO_QUEUE << 8) | (NO_QUEUE << 16) | (NO_QUE
 /** How many failed tasks a queue remembers for callers who ask late. */
 const REMEMBERED_FAILURES = 65_536;
 /** Empty looks before the host takes a task of one tile from workers that are awake. */
-const PATIENCE = 40;
+const PATIENCE = 24;
+/** Looks without a result that follow each other at once, and the longest pause after that, in rounds of pause(). */
+const QUICK_LOOKS = 8;
+const LONGEST_PAUSE = 400;
 /** Tiles between two looks at the clock. */
 const SLICE_TILES = 2;
 /** Longest slice that the host computes before it lets its event loop turn. */
@@ -37,6 +40,8 @@ const LULL_MS = 0.1;
 const IDLE_TURNS = 50;
 const SLEEP_MS = 5;
 
+export { INLINE_POINTERS, INLINE_WORDS };
+
 /** True producers that one descriptor can name. */
 export const MOST_DEPENDENCIES = DEPENDENCIES;
 
@@ -44,6 +49,8 @@ export const MOST_DEPENDENCIES = DEPENDENCIES;
 export interface Dependency {
   readonly queue: number;
   readonly sequence: number;
+  /** A tile needs only the same tile of that task, which has as many. */
+  readonly tilewise?: boolean;
 }
 
 /** Sequences that a task waits for, in the form that the descriptor takes. */
@@ -54,6 +61,26 @@ export interface Order {
 }
 
 export const NO_ORDER: Order = { after: -1, dependencies: [] };
+
+let paused = 0;
+
+/**
+ * About `rounds` ns in which no memory is touched. Each look at the queue takes lines away from the worker
+ * that writes them: a host that looks all the time makes its workers half as fast.
+ */
+function pause(rounds: number): void {
+  let x = paused;
+  for (let i = 0; i < rounds; i++) x = (Math.imul(x, 5) + 1) | 0;
+  paused = x;
+}
+
+/** What a waiting host has found out. */
+interface Waiting {
+  /** Looks at a task of one tile that was there and not taken by a worker, before the host takes it. */
+  patience: number;
+  /** Looks since something last happened. */
+  looks: number;
+}
 
 interface Failure {
   readonly status: number;
@@ -221,6 +248,7 @@ export class Queue {
 
   #look(): void {
     this.refresh();
+    if (this.#readers.size > 0) this.#dropReaders();
     let free = Math.min(this.#mark, this.head);
     for (const held of this.#readers.keys()) free = Math.min(free, held);
     this.#free = free;
@@ -249,7 +277,6 @@ export class Queue {
       if (sequence > until) continue;
       for (const reader of readers) this.#host.queue(reader.queue).waitSync(reader.sequence);
     }
-    this.#dropReaders();
   }
 
   /**
@@ -292,15 +319,16 @@ export class Queue {
       u32[at + OFFSET.after] = order.after >>> 0;
       bits |= FLAG.AFTER;
     }
-    u32[at + OFFSET.flags] = bits;
     let queues = NO_DEPENDENCIES;
     const { dependencies } = order;
     for (let i = 0; i < dependencies.length; i++) {
-      const { queue, sequence: producer } = dependencies[i] as Dependency;
+      const { queue, sequence: producer, tilewise } = dependencies[i] as Dependency;
+      if (tilewise === true) bits |= FLAG.TILEWISE << i;
       u32[at + OFFSET.dependencies + i] = producer >>> 0;
       if (queue !== this.index) this.#host.queue(queue).keepFor(producer, { queue: this.index, sequence });
       queues = (queues & ~(0xff << (i * 8))) | (queue << (i * 8));
     }
+    u32[at + OFFSET.flags] = bits;
     u32[at + OFFSET.dependencyQueues] = queues;
     if (tiles > 1) this.#clearTiles(tag, tiles);
     u32[at + OFFSET.trace] = tag;
@@ -319,7 +347,7 @@ export class Queue {
     const slot = tag & this.#mask;
     const before = (tag - this.slots) >>> 0;
     for (let tile = 1; tile < tiles; tile++) {
-      const word = this.#tileWords + ((slot * MAX_TILES + tile) << 1);
+      const word = this.#tileWords + ((tile * this.slots + slot) << 1);
       this.#u32[word] = 0;
       this.#u32[word + 1] = before;
     }
@@ -364,30 +392,32 @@ export class Queue {
    * all asleep or have left a ready one for a while: two threads that race for a chain of small tasks
    * only pass its data to and fro.
    */
-  #helpSlice(patience: { left: number }): boolean {
+  #helpSlice(waiting: Waiting): boolean {
     const asleep = this.#device.parked() >= this.#device.workers;
-    const { ran, found } = this.#device.help(SLICE_TILES, !asleep && patience.left > 0);
+    const { ran, found } = this.#device.help(SLICE_TILES, !asleep && waiting.patience > 0);
     if (ran > 0) {
-      patience.left = PATIENCE;
+      waiting.patience = PATIENCE;
+      waiting.looks = 0;
       return true;
     }
-    if (found === 'left') patience.left--;
-    else if (found === 'waiting') patience.left = PATIENCE;
+    if (found === 'left') waiting.patience--;
+    else if (found === 'waiting') waiting.patience = PATIENCE;
+    if (++waiting.looks > QUICK_LOOKS) pause(Math.min(LONGEST_PAUSE, (waiting.looks - QUICK_LOOKS) << 3));
     return false;
   }
 
   /** Blocks, helping, until the task is complete. @throws GPUOS_SHUT_DOWN, GPUOS_DEVICE_LOST */
   waitSync(sequence: number): void {
     if (this.isComplete(sequence)) return;
-    const patience = { left: PATIENCE };
+    const waiting: Waiting = { patience: PATIENCE, looks: 0 };
     let idleSince = 0;
     while (!this.isComplete(sequence)) {
       this.#checkAlive(sequence);
-      if (this.#helpSlice(patience)) {
+      if (this.#helpSlice(waiting)) {
         idleSince = 0;
         continue;
       }
-      if (patience.left < PATIENCE && patience.left > 0) continue;
+      if (waiting.patience < PATIENCE && waiting.patience > 0) continue;
       const now = performance.now();
       if (idleSince === 0) idleSince = now;
       // Nothing for the host to do: a worker has the rest. Sleep once that has lasted longer than a wake-up costs.
@@ -405,8 +435,8 @@ export class Queue {
    * @throws (rejects) GPUOS_SHUT_DOWN, GPUOS_DEVICE_LOST
    */
   async wait(sequence: number): Promise<void> {
-    const patience = { left: PATIENCE };
-    this.#slice(sequence, patience, this.#host.spinUs / 1000);
+    const waiting: Waiting = { patience: PATIENCE, looks: 0 };
+    this.#slice(sequence, waiting, this.#host.spinUs / 1000);
     // The rest is not small: workers that were left asleep for it are needed now.
     if (!this.isComplete(sequence)) this.#device.ringDoorbell(MAX_TILES);
     let idle = 0;
@@ -418,7 +448,7 @@ export class Queue {
         const mark = Atomics.load(this.#u32, this.#markWord);
         if (!this.isComplete(sequence)) await this.#device.sleepAsync(this.index, mark, SLEEP_MS);
       }
-      idle = this.#slice(sequence, patience, LULL_MS) ? 0 : idle + 1;
+      idle = this.#slice(sequence, waiting, LULL_MS) ? 0 : idle + 1;
     }
   }
 
@@ -426,13 +456,13 @@ export class Queue {
    * Helps for at most SLICE_MS, or until nothing could be done and no task was completed for `lullMs`.
    * Returns whether anything moved.
    */
-  #slice(sequence: number, patience: { left: number }, lullMs: number): boolean {
+  #slice(sequence: number, waiting: Waiting, lullMs: number): boolean {
     const start = performance.now();
     let moved = start;
     let mark = this.#mark;
     while (!this.isComplete(sequence)) {
       this.#checkAlive(sequence);
-      const ran = this.#helpSlice(patience);
+      const ran = this.#helpSlice(waiting);
       const now = performance.now();
       if (ran || this.#mark !== mark) {
         moved = now;

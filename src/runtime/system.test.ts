@@ -259,7 +259,8 @@ describe('a worker that dies', () => {
     expect(outcomes.every((outcome) => outcome === undefined || outcome === 'GPUOS_WORKER_LOST')).toBe(true);
     // Before the tile's end the tile is lost; after it, nothing is.
     expect(lost).toBe(point <= 3 ? 3 : 0);
-    expect(system.workerAlive()).toBe(true);
+    // The host may have done the last tasks while the third replacement is still starting.
+    await expect.poll(() => system.workerAlive(), { timeout: 8000 }).toBe(true);
   });
 
   it('is noticed by a waiter that blocks the event loop', () => {

@@ -14,6 +14,11 @@ export interface Chain {
   /** Tasks in the order in which a tile runs them. */
   readonly stages: Task[];
   readonly units: number;
+  /**
+   * How the stages are split among tiles, the same for all: into equal numbers of whole rows (n: n rows), or
+   * as a run of elements (-n: n elements). 0: not in a way that anybody can rely on.
+   */
+  readonly split: number;
 }
 
 /** Groups tasks, given in an order in which each comes after those that it reads from, into chains in such an order. */
@@ -62,9 +67,10 @@ export function formChains(tasks: readonly Task[], enabled: boolean): Chain[] {
       for (const producer of [...from].sort((a, b) => b - a)) {
         const id = chainOf[producer] as number;
         const chain = chains[id] as Chain;
-        if (chain.units < MIN_UNITS || chain.stages.length >= MAX_STAGES) continue;
-        const fitted = task.units === chain.units && task.aligned !== undefined ? task : task.withRows?.(chain.units);
-        if (fitted === undefined || fitted.aligned === undefined || fitted.units !== chain.units) continue;
+        if (chain.split === 0 || chain.units < MIN_UNITS || chain.stages.length >= MAX_STAGES) continue;
+        const fits = task.split === chain.split && task.aligned !== undefined;
+        const fitted = fits ? task : chain.split > 0 ? task.withRows?.(chain.split) : undefined;
+        if (fitted === undefined || fitted.aligned === undefined || fitted.split !== chain.split) continue;
         if (!onlyAligned(fitted, chain)) continue;
         // Whatever else it reads must not come from what comes after the chain.
         if ([...from].some((other) => chainOf[other] !== id && dependsOn(chainOf[other] as number, id))) continue;
@@ -74,7 +80,8 @@ export function formChains(tasks: readonly Task[], enabled: boolean): Chain[] {
         break;
       }
     }
-    if (joined === undefined) joined = chains.push({ stages: [task], units: task.aligned === undefined ? 0 : task.units }) - 1;
+    if (joined === undefined)
+      joined = chains.push({ stages: [task], units: task.units, split: task.aligned === undefined ? 0 : task.split }) - 1;
     chainOf.push(joined);
     if (task !== original) (tasks as Task[])[index] = task;
     for (const node of task.writes) writer.set(node, index);

@@ -14,6 +14,8 @@ export interface Task {
   /** A built-in function's name, or a program to be injected. */
   readonly function: string | { readonly program: Program; readonly name: string };
   readonly units: number;
+  /** See Chain.split. */
+  readonly split: number;
   readonly costNs: number;
   readonly pointers: readonly ({ readonly ref: number; readonly offset: number } | undefined)[];
   readonly words: readonly number[];
@@ -135,6 +137,7 @@ export class Drafting {
     return {
       function: { program: emission.program, name: names.length === 1 ? (names[0] as string) : `fused:${shown.join('+')}` },
       units: emission.units,
+      split: emission.program.outerRank > 0 ? emission.units : -(emission.words[0] as number),
       costNs: emission.costNs,
       pointers: [...emission.reads, ...emission.writes.map((node) => ({ ref: node, offset: 0 }))],
       words: emission.words,
@@ -220,6 +223,7 @@ export class Drafting {
     return {
       function: call.kernel,
       units: call.units,
+      split: call.units,
       costNs: call.costNs,
       pointers: call.pointers.map((pointer) => {
         if ('input' in pointer) {

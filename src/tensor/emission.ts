@@ -212,7 +212,11 @@ export function emitProgram(group: ProgramGroup, graph: Graph, options: Emission
               ? [i]
               : [];
           })
-        : undefined,
+        : hasReduction
+          ? undefined
+          : reads.flatMap((read, i) =>
+              inputColumnStrides[i] === 1 && read.offset === 0 && options.sizeOf(read.ref) === columns ? [i] : [],
+            ),
   };
 }
 

@@ -8,7 +8,6 @@ import type { Activation } from '../ops/matrix.ts';
 import type { MapName } from '../ops/program.ts';
 import { checkShape, formatValue } from '../ops/shape.ts';
 import type { System } from '../runtime/system.ts';
-import { Immediate } from './immediate.ts';
 import { PlanCache } from './plan-cache.ts';
 import type { Result } from './plan.ts';
 import { PlanRunner } from './plan-runner.ts';
@@ -66,8 +65,7 @@ export interface EngineCounters {
 }
 
 /**
- * Records operations on tensors, and submits them when a value is needed (data(), sync(), a full
- * window, or at once with fusion off).
+ * Records operations on tensors, and submits them when a value is needed: data(), sync(), a full window.
  */
 export class Engine {
   readonly system: System;
@@ -79,7 +77,6 @@ export class Engine {
   readonly #attributeCache = new WeakMap<Attributes, Map<OperatorDefinition, { checked: Attributes; id: number }>>();
   readonly #plans: PlanCache;
   readonly #runner: PlanRunner;
-  readonly #immediate: Immediate;
   readonly #recording = new Recording();
   readonly #pending: Tensor[] = [];
   /** Estimate of the products among them, on one core. */
@@ -94,7 +91,6 @@ export class Engine {
     this.system = system;
     this.#plans = new PlanCache(system);
     this.#runner = new PlanRunner(system, this.counters);
-    this.#immediate = new Immediate(system);
   }
 
   // --- making tensors
@@ -368,30 +364,8 @@ export class Engine {
     attributes: Attributes,
     id: number,
   ): Tensor {
-    if (!this.system.fused && definition.kind === 'map' && definition !== CONTIGUOUS) {
-      const tensor = this.#immediately(definition, info, dtype, inputs);
-      if (tensor !== undefined) return tensor;
-    }
     const tensor = this.#add(definition, info, dtype, inputs, attributes, id);
-    if (this.#pending.length >= WINDOW || !this.system.fused) this.#submitIfDue([tensor]);
-    return tensor;
-  }
-
-  /** With fusion off: a task at once, where the operation is simple enough. */
-  #immediately(definition: OperatorDefinition, info: ShapeInfo, dtype: DType, inputs: readonly Tensor[]): Tensor | undefined {
-    if (info.size === 0 || this.#pending.length > 0) return undefined;
-    this.system.checkOpen();
-    const storage = this.#immediate.run(this.#operatorNumber(definition), definition.name as MapName, info, dtype, inputs);
-    if (storage === undefined) return undefined;
-    this.#note(storage.producer, storage.producer + 1);
-    this.counters.tasks++;
-    const tensor = new Tensor(this, info, dtype, LEAF, undefined, NO_INPUTS, NO_ATTRIBUTES);
-    this.#settle(tensor, storage);
-    // Inner values, whose only reader this was.
-    for (let i = 0; i < inputs.length; i++) {
-      const input = inputs[i] as Tensor;
-      if (input.uses === 0 && !input.handle) this.#discard(input);
-    }
+    if (this.#pending.length >= WINDOW) this.#submitIfDue([tensor]);
     return tensor;
   }
 
@@ -421,9 +395,9 @@ export class Engine {
     this.#ahead = true;
   }
 
-  /** Submits when the window is full, and at once with fusion off. If that fails, the newest are not recorded: the caller never gets them. */
+  /** Submits when the window is full. If that fails, the newest are not recorded: the caller never gets them. */
   #submitIfDue(newest: readonly Tensor[]): void {
-    if (this.#pending.length < WINDOW && this.system.fused) return;
+    if (this.#pending.length < WINDOW) return;
     try {
       this.flush();
     } catch (error) {

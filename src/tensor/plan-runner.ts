@@ -1,4 +1,4 @@
-import { MOST_DEPENDENCIES } from '../runtime/queue.ts';
+import { INLINE_WORDS, MOST_DEPENDENCIES } from '../runtime/queue.ts';
 import { GpuosError } from '../errors.ts';
 import { MIN_POINTERS } from '../ops/program.ts';
 import type { Block } from '../runtime/heap.ts';
@@ -10,16 +10,7 @@ import type { Plan, Result, Stage, Step } from './plan.ts';
 import { Storage } from './storage.ts';
 import type { Tensor } from './tensor.ts';
 
-const INLINE_STEP_WORDS = 7;
 const NO_DEPENDENCIES: Dependency[] = [];
-
-/** A plan of one task whose parameters fit its descriptor. */
-function isInline(plan: Plan): boolean {
-  if (plan.steps.length !== 1) return false;
-  const { stages } = plan.steps[0] as Step;
-  const { pointers, words } = stages[0] as Stage;
-  return stages.length === 1 && pointers.length <= MIN_POINTERS && words.length <= INLINE_STEP_WORDS;
-}
 
 function dependencyFailed(cause: unknown): GpuosError {
   return new GpuosError('GPUOS_DEPENDENCY_FAILED', 'A value that this one is made from was never computed.', { cause });
@@ -68,7 +59,7 @@ export class PlanRunner {
         workspace = heap.allocate(plan.workspaceBytes, mark);
         addresses[plan.externals + plan.packings.length + plan.owned.length] = workspace.address;
       }
-      if (plan.steps.length > 0 && !isInline(plan)) params = heap.allocate(plan.paramsBytes, mark, true);
+      if (plan.paramsBytes > 0) params = heap.allocate(plan.paramsBytes, mark, true);
       if (plan.steps.length > 0) this.#submit(plan, externals, owned, workspace, params, queue);
     } catch (error) {
       // Out of memory, most likely: what this run has taken goes back, and the caller may try again.
@@ -129,7 +120,7 @@ export class PlanRunner {
         dependencies: dependencies.length > MOST_DEPENDENCIES ? this.#joined(dependencies, queue) : dependencies,
       };
       sequences[index] =
-        params === undefined ? this.#writeInline(step, externals, order, queue) : this.#write(step, params, externals, order, queue);
+        step.params < 0 ? this.#writeInline(step, externals, order, queue) : this.#write(step, params as Block, externals, order, queue);
       this.#counters.tasks++;
     }
     const last = queue.tail - 1;
@@ -162,7 +153,7 @@ export class PlanRunner {
   ): Dependency[] {
     const first = plan.externals;
     let list = NO_DEPENDENCIES;
-    const add = (sequence: number): void => {
+    const add = (sequence: number, tilewise: boolean): void => {
       if (sequence < queue.mark) {
         // Complete, but perhaps not well: a full ring lets tasks of this very run end before its last is written.
         const failure = sequence < 0 ? undefined : queue.failure(sequence);
@@ -171,19 +162,19 @@ export class PlanRunner {
       }
       if (list.some((known) => known.sequence === sequence)) return;
       if (list === NO_DEPENDENCIES) list = [];
-      list.push({ queue: 0, sequence });
+      list.push({ queue: 0, sequence, tilewise });
     };
     for (let i = 0; i < step.dependencies.length; i++) {
       const producer = step.dependencies[i] as number;
       this.#failure ??= failures[producer];
-      add(sequences[producer] as number);
+      add(sequences[producer] as number, ((step.tilewise >> i) & 1) !== 0);
     }
     for (let i = 0; i < step.externals.length; i++) {
       const external = step.externals[i] as number;
       const source = external < first ? external : (plan.packings[external - first] as Packing).external;
       this.#failure ??= this.#failed.get(source);
       const storage = external < first ? (externals[external] as Tensor).storage : packings[external - first];
-      if (storage !== undefined && storage.producer >= 0) add(storage.producer);
+      if (storage !== undefined && storage.producer >= 0) add(storage.producer, false);
     }
     return list;
   }
@@ -195,7 +186,7 @@ export class PlanRunner {
       const order = { after: -1, dependencies: list.slice(0, MOST_DEPENDENCIES) };
       const sequence = queue.writeInline(this.#system.operators.builtIn('nop'), 1, [], [1], order);
       this.#counters.tasks++;
-      list = [...list.slice(MOST_DEPENDENCIES), { queue: 0, sequence }];
+      list = [...list.slice(MOST_DEPENDENCIES), { queue: 0, sequence, tilewise: false }];
     }
     return list;
   }
@@ -248,7 +239,7 @@ export class PlanRunner {
   }
 
   readonly #inlinePointers: number[] = [];
-  readonly #inlineWords = new Int32Array(INLINE_STEP_WORDS);
+  readonly #inlineWords = new Int32Array(INLINE_WORDS);
 
   #writeInline(step: Step, externals: readonly Tensor[], order: { after: number; dependencies: Dependency[] }, queue: Queue): number {
     const stage = step.stages[0] as Stage;

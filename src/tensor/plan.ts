@@ -2,11 +2,12 @@ import type { Device } from '../runtime/device.ts';
 import { GpuosError } from '../errors.ts';
 import { MIN_POINTERS, POINTER_BYTES } from '../ops/program.ts';
 import type { Operators } from '../runtime/operators.ts';
+import { INLINE_POINTERS, INLINE_WORDS } from '../runtime/queue.ts';
 import { type Chain, formChains } from './chains.ts';
 import { Drafting, ELEMENT_BYTES, type Packing, type Task } from './drafts.ts';
 import { Fusion, type FusionResult, type Operand } from './fusion.ts';
 import { type Graph, isExternal } from './graph.ts';
-import { tilesFor } from './tiles.ts';
+import { runTiles, tilesFor } from './tiles.ts';
 
 /** One device function of a step: its slot and its parameter block but for addresses. */
 export interface Stage {
@@ -27,10 +28,12 @@ export interface Step {
   readonly tiles: number;
   readonly units: number;
   readonly stages: readonly Stage[];
-  /** Byte offset of the chain's parameter block; that of the only stage otherwise. */
+  /** Byte offset of the chain's parameter block, or that of the only stage; -1: it fits the descriptor. */
   readonly params: number;
   /** Steps that write what it reads; at most 4. */
   readonly dependencies: Int32Array;
+  /** Bit i: a tile of it needs only the same tile of dependency i. */
+  readonly tilewise: number;
   /** It writes memory that steps up to this one use for something else; -1: none. */
   readonly after: number;
   /** Externals that it reads. */
@@ -113,10 +116,23 @@ export class Planner {
     return id;
   }
 
-  #tiles(chain: Chain): number {
-    const costNs = chain.stages.reduce((sum, task) => sum + task.costNs, 0);
-    const units = Math.min(...chain.stages.map((task) => task.units));
-    return tilesFor(this.#host.device, costNs, units);
+  /** Splits the chains, given in the order in which they are submitted, into runs. */
+  #runs(chains: readonly Chain[]): Run[] {
+    const runs: Run[] = [];
+    const { device } = this.#host;
+    let first = 0;
+    chains.forEach((chain, index) => {
+      const next = chains[index + 1];
+      if (next !== undefined && readsTilewise(next, chain)) return;
+      const costs = chains.slice(first, index + 1).map(({ stages }) => stages.reduce((sum, task) => sum + task.costNs, 0));
+      const units = Math.min(...chain.stages.map((task) => task.units));
+      const tiles = costs.length === 1 ? tilesFor(device, costs[0] as number, units) : runTiles(device, costs, units);
+      // With one tile each there is nothing to go on with: then they are ordinary steps.
+      if (costs.length > 1 && tiles === 1) for (let i = first; i <= index; i++) runs.push({ first: i, tiles });
+      else for (let i = first; i <= index; i++) runs.push({ first, tiles });
+      first = index + 1;
+    });
+    return runs;
   }
 
   /** Values with memory of their own, which outlives the plan: for each the index of its output. */
@@ -143,13 +159,8 @@ export class Planner {
     const firstOwned = externals + packings.length;
     const workspaceAddress = firstOwned + ownedOf.size;
 
-    const lastReader = new Map<number, number>();
-    chains.forEach((chain, index) => {
-      for (const task of chain.stages) {
-        for (const pointer of task.pointers) if (pointer !== undefined && !isExternal(pointer.ref)) lastReader.set(pointer.ref, index);
-      }
-    });
-
+    const runs = this.#runs(chains);
+    const { lastReader, inRun } = lifetimes(chains, runs);
     const workspace = new Workspace();
     const writer = new Map<number, number>();
     const steps: Step[] = [];
@@ -158,6 +169,7 @@ export class Planner {
     let total = 0;
 
     chains.forEach((chain, index) => {
+      const run = runs[index] as Run;
       let after = -1;
       const reads = new Set<number>();
       const outside = new Set<number>();
@@ -165,7 +177,8 @@ export class Planner {
       const stages = chain.stages.map((task): Stage => {
         for (const node of task.writes) {
           if (ownedOf.has(node)) continue;
-          const waits = workspace.place(node, this.#drafting.info(node).size * ELEMENT_BYTES, index, lastReader.get(node) ?? index);
+          const bytes = this.#drafting.info(node).size * ELEMENT_BYTES;
+          const waits = workspace.place(node, bytes, index, lastReader.get(node) ?? index, run.first, inRun.has(node));
           if (waits >= 0) after = Math.max(after, stepOf[waits] as number);
         }
         const pointers = new Int32Array(task.pointers.length).fill(-1);
@@ -187,23 +200,32 @@ export class Planner {
           if (!own.has(ref)) reads.add(writer.get(ref) ?? -1);
         });
         total += task.costNs;
-        const params = this.#params(pointers.length, task.words.length);
+        const inline = chain.stages.length === 1 && pointers.length <= INLINE_POINTERS && task.words.length <= INLINE_WORDS;
+        const params = inline ? -1 : this.#params(pointers.length, task.words.length);
         return { slot: this.#slot(task), pointers, offsets, words: Int32Array.from(task.words), scalars: task.scalars, params };
       });
       reads.delete(-1);
+      // Tile by tile, a run is in order: of what it reads in that way only the step before has to be waited for.
+      const previous = run.first < index ? (stepOf[index - 1] as number) : -1;
+      const behind = (step: number): boolean => {
+        const producer = stepOf.indexOf(step);
+        return producer >= run.first && producer < index && readsTilewise(chain, chains[producer] as Chain);
+      };
       const dependencies = this.#joined(
-        [...reads].sort((a, b) => a - b),
+        [...reads].filter((step) => step !== previous && (previous < 0 || !behind(step))).sort((a, b) => a - b),
         steps,
         nop,
+        previous < 0 ? MAX_DEPENDENCIES : MAX_DEPENDENCIES - 1,
       );
       const chained = stages.length > 1;
       const step = steps.push({
         slot: chained ? this.#host.operators.builtIn('chain') : (stages[0] as Stage).slot,
-        tiles: this.#tiles(chain),
+        tiles: run.tiles,
         units: chain.units,
         stages,
         params: chained ? this.#params(0, 2 + 2 * stages.length) : (stages[0] as Stage).params,
-        dependencies: Int32Array.from(dependencies),
+        dependencies: Int32Array.from(previous < 0 ? dependencies : [previous, ...dependencies]),
+        tilewise: previous < 0 ? 0 : 1,
         after,
         externals: Int32Array.from(outside),
       });
@@ -233,13 +255,23 @@ export class Planner {
   }
 
   /** More producers than a descriptor holds are gathered by tasks that do nothing. */
-  #joined(producers: readonly number[], steps: Step[], nop: number): readonly number[] {
+  #joined(producers: readonly number[], steps: Step[], nop: number, most: number): readonly number[] {
     let rest = producers;
-    while (rest.length > MAX_DEPENDENCIES) {
-      const params = this.#params(0, 1);
-      const stage = { slot: nop, pointers: NOTHING, offsets: NOTHING, words: new Int32Array(1), scalars: [], params };
+    while (rest.length > most) {
+      const stage = { slot: nop, pointers: NOTHING, offsets: NOTHING, words: new Int32Array(1), scalars: [], params: -1 };
       const dependencies = Int32Array.from(rest.slice(0, MAX_DEPENDENCIES));
-      const join = steps.push({ slot: nop, tiles: 1, units: 1, stages: [stage], params, dependencies, after: -1, externals: NOTHING }) - 1;
+      const join =
+        steps.push({
+          slot: nop,
+          tiles: 1,
+          units: 1,
+          stages: [stage],
+          params: -1,
+          dependencies,
+          tilewise: 0,
+          after: -1,
+          externals: NOTHING,
+        }) - 1;
       rest = [...rest.slice(MAX_DEPENDENCIES), join];
     }
     return rest;
@@ -257,26 +289,102 @@ export class Planner {
   }
 }
 
-/** Places the intermediate values of a plan; memory whose last reader is far enough back is used anew. */
+/**
+ * A run of chains: a tile of each needs of the one before only what the same tile of it made. A worker
+ * goes through it with one tile, whose data stays in its core's cache.
+ */
+interface Run {
+  /** Index of its first chain. */
+  readonly first: number;
+  /** Tiles of each of its chains. */
+  readonly tiles: number;
+}
+
+/** Whether `chain` reads from `producer`, and a piece of that only in the piece of its own that has the same number. */
+function readsTilewise(chain: Chain, producer: Chain): boolean {
+  if (chain.split === 0 || chain.split !== producer.split || chain.units < 2) return false;
+  const made = new Set(producer.stages.flatMap((task) => task.writes));
+  let reads = false;
+  for (const task of chain.stages) {
+    for (let i = 0; i < task.pointers.length; i++) {
+      const pointer = task.pointers[i];
+      if (pointer === undefined || !made.has(pointer.ref)) continue;
+      if (task.aligned?.includes(i) !== true) return false;
+      reads = true;
+    }
+  }
+  return reads;
+}
+
+/** The last chain that reads each value, and the values that only their own run reads, piece by piece. */
+function lifetimes(chains: readonly Chain[], runs: readonly Run[]): { lastReader: Map<number, number>; inRun: Set<number> } {
+  const lastReader = new Map<number, number>();
+  const writer = new Map<number, number>();
+  const inRun = new Set<number>();
+  chains.forEach((chain, index) => {
+    for (const task of chain.stages) {
+      for (const node of task.writes) {
+        writer.set(node, index);
+        inRun.add(node);
+      }
+    }
+  });
+  chains.forEach((chain, index) => {
+    for (const task of chain.stages) {
+      task.pointers.forEach((pointer, i) => {
+        if (pointer === undefined || isExternal(pointer.ref)) return;
+        lastReader.set(pointer.ref, index);
+        const from = writer.get(pointer.ref) ?? -1;
+        if (from < 0 || (runs[from] as Run).first !== (runs[index] as Run).first || (from !== index && task.aligned?.includes(i) !== true))
+          inRun.delete(pointer.ref);
+      });
+    }
+  });
+  return { lastReader, inRun };
+}
+
+interface Slot {
+  readonly offset: number;
+  /** Room. */
+  readonly bytes: number;
+  /** Bytes of what lies there. */
+  used: number;
+  /** Last chain that reads what lies there. */
+  until: number;
+  /** First chain of the run that alone reads what lies there, piece by piece; -1: there is none. */
+  run: number;
+}
+
+/**
+ * Places the intermediate values of a plan. Memory is used anew when its last reader is far enough back;
+ * within a run at once, since a tile comes to its next chain only after the one before, and pieces of
+ * values of equal size lie in equal places.
+ */
 class Workspace {
   readonly #offsets = new Map<number, number>();
-  readonly #busy: { offset: number; bytes: number; until: number }[] = [];
+  readonly #slots: Slot[] = [];
   bytes = 0;
 
   /** Returns the chain that has to be complete before the place may be written, or -1. */
-  place(node: number, bytes: number, step: number, lastReader: number): number {
+  place(node: number, bytes: number, chain: number, lastReader: number, run: number, inRun: boolean): number {
     const size = align(Math.max(1, bytes));
-    for (const slot of this.#busy) {
-      if (slot.until > step - REUSE_DISTANCE || slot.bytes < size || slot.bytes > 2 * size) continue;
-      const waits = slot.until;
-      slot.until = lastReader;
-      this.#offsets.set(node, slot.offset);
-      return waits;
+    const fits = (slot: Slot): boolean => slot.bytes >= size && slot.bytes <= 2 * size;
+    let slot = inRun ? this.#slots.find((known) => known.run === run && known.until < chain && known.used === bytes) : undefined;
+    let waits = -1;
+    if (slot === undefined) {
+      slot = this.#slots.find((known) => known.until <= chain - REUSE_DISTANCE && fits(known));
+      if (slot !== undefined) waits = slot.until;
     }
-    this.#offsets.set(node, this.bytes);
-    this.#busy.push({ offset: this.bytes, bytes: size, until: lastReader });
-    this.bytes += size;
-    return -1;
+    if (slot === undefined) {
+      slot = { offset: this.bytes, bytes: size, used: bytes, until: lastReader, run: -1 };
+      this.#slots.push(slot);
+      this.bytes += size;
+    }
+    slot.used = bytes;
+    slot.until = lastReader;
+    slot.run = inRun ? run : -1;
+    this.#offsets.set(node, slot.offset);
+    return waits;
   }
 
   offset(node: number): number {

@@ -12,3 +12,19 @@ export function tilesFor(device: Device, costNs: number, units: number): number 
   const tiles = Math.min(MOST_TILES, units, TILES_PER_WORKER * (device.workers + 1), Math.round(costNs / TILE_NS));
   return Math.max(1, tiles);
 }
+
+/** In a run of tasks a worker has its data in its cache, and a tile may be short; this it should last, next to what starting it takes. */
+const RUN_TILE_NS = 700;
+/** What a tile of a run may take, so that its data fits a core's cache. */
+const MOST_RUN_TILE_NS = 16_000;
+
+/**
+ * How many tiles each task of a run is split into: `costsNs` on one core, at most one tile a unit. A worker
+ * goes through the run with one tile at a time, so one each keeps all busy.
+ */
+export function runTiles(device: Device, costsNs: readonly number[], units: number): number {
+  const total = costsNs.reduce((sum, cost) => sum + cost, 0);
+  const each = total / costsNs.length;
+  const shared = Math.min(device.workers + 1, Math.round(total / TILE_NS), Math.round(each / RUN_TILE_NS));
+  return Math.max(1, Math.min(MOST_TILES, units, Math.max(shared, Math.ceil(each / MOST_RUN_TILE_NS))));
+}

@@ -26,8 +26,8 @@ import { SUPERVISION, type SupervisorStart } from './supervisor.ts';
 /** Device functions of the executor itself; they stand before the operators' kernels in every table. */
 const EXECUTOR_KERNELS = ['controlTable', 'chain'] as const;
 const WORKER_STATES = ['starting', 'running', 'parked', 'yielded', 'dead', 'left'] as const;
-/** One empty poll of the executor's loop takes about this long; only a scale for `spinUs`. */
-const POLL_NS = 15;
+/** One empty poll of the executor's loop takes about this long, with the pause after it; only a scale for `spinUs`. */
+const POLL_NS = 100;
 
 export interface WasmDeviceOptions {
   /** Workers beside the host; undefined: one a core but the host's. May be 0: the host does all the work. */

@@ -87,7 +87,7 @@ export function writeLayout(u32: Uint32Array, layout: Layout, options: LayoutOpt
       put(queue.ring + slot * descriptor.size + descriptor.offset.tag1, before);
       put(queue.completions + slot * 8 + 4, before);
       put(resolutions + slot * 8 + 4, before);
-      for (let tile = 0; tile < MAX_TILES; tile++) put(tileWords + (slot * MAX_TILES + tile) * 8 + 4, before);
+      for (let tile = 0; tile < MAX_TILES; tile++) put(tileWords + (tile * queue.slots + slot) * 8 + 4, before);
     }
   });
 }

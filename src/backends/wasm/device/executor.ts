@@ -41,6 +41,7 @@ import {
   FLAG_AFTER,
   FLAG_BARRIER,
   FLAG_PARAMS,
+  FLAG_TILEWISE,
   MAX_TILES,
   NO_QUEUE,
   OPERATOR_SLOT_BYTES,
@@ -54,6 +55,7 @@ import {
   QUEUE_RECORD_MASK,
   QUEUE_RECORD_RESOLUTIONS,
   QUEUE_RECORD_RING,
+  QUEUE_RECORD_TAIL,
   QUEUE_RECORD_TILE_WORDS,
   SCRATCH_BYTES,
   SLOT_STATE_KILLED,
@@ -113,7 +115,19 @@ const AFTER_RUN: u32 = 3;
 const AFTER_DONE: u32 = 4;
 const AFTER_COMPLETION: u32 = 5;
 
+/** The queue that control tasks go through. */
+const CONTROL_QUEUE: u32 = 0;
 const NO_DEPENDENCIES: u32 = 0xffffffff;
+/** Tasks that a thread follows with one tile before it looks at the other queues. */
+const MOST_FOLLOWS: u32 = 128;
+/**
+ * Tasks whose completion a thread may owe while it follows a tile. To see whether a task is complete it
+ * reads the words of the other tiles, which their threads are writing: a line that goes to and fro between
+ * cores for each task costs more than a small tile.
+ */
+const MOST_OWED: u32 = 16;
+/** Longest pause, in ns, between two looks of a worker that finds nothing. */
+const LONGEST_RELAX: u32 = 80;
 /** A parked worker looks up this often without being woken: a bound on any mistake, not a way to notice work. */
 const PARK_NS: i64 = 100_000_000;
 /** While a dependency runs elsewhere no doorbell will ring, so the wait is short. */
@@ -122,6 +136,21 @@ const WAITING_PARK_NS: i64 = 100_000;
 // Each thread has its own instance of this module, hence its own copy of these.
 let rotor: u32 = 0;
 let installedEpoch: u32 = 0;
+/** The tile that this thread ran last, of a task of several tiles that may go on in the next task: see followTile(). */
+let followQueue: u32 = NO_QUEUE;
+let followSequence: u32 = 0;
+let followTileIndex: u32 = 0;
+let followTiles: u32 = 0;
+/** Tiles that it may still run in that way before the other queues have their turn. */
+let followsLeft: u32 = 0;
+/** Tasks [owedFirst, owedEnd) of queue `followQueue`, or of the last one followed: this thread has ended a tile of each and not looked whether that was the last. */
+let owedQueue: u32 = 0;
+let owedFirst: u32 = 0;
+let owedEnd: u32 = 0;
+/** Tiles that the last step() ran. */
+let tilesRun: u32 = 0;
+/** So that relax() is not nothing. */
+let relaxed: u32 = 0;
 /** This thread is counted in `parked`. */
 let announced: bool = false;
 
@@ -152,7 +181,9 @@ function completionAddress(q: u32, sequence: u32): u32 {
 // @ts-ignore: decorator
 @inline
 function tileWordAddress(q: u32, sequence: u32, tile: u32): u32 {
-  return load<u32>(q + QUEUE_RECORD_TILE_WORDS) + (((sequence & load<u32>(q + QUEUE_RECORD_MASK)) * MAX_TILES + tile) << 3);
+  // The words of one tile of successive tasks lie together: a thread that follows a tile keeps their line to itself.
+  const mask = load<u32>(q + QUEUE_RECORD_MASK);
+  return load<u32>(q + QUEUE_RECORD_TILE_WORDS) + ((tile * (mask + 1) + (sequence & mask)) << 3);
 }
 
 // @ts-ignore: decorator
@@ -193,8 +224,14 @@ function tileCount(d: u32): u32 {
   return tiles == 0 ? 1 : tiles > MAX_TILES ? MAX_TILES : tiles;
 }
 
-/** STATUS_OK: may run; STATUS_DEPENDENCY_FAILED: must fail; -1: not yet. */
-function dependenciesDone(q: u32, d: u32, flags: u32, queues: u32): i32 {
+/** Tile `tile` of a task that is not complete as a whole is done, and well. */
+function tileDone(q: u32, sequence: u32, tile: u32): bool {
+  const word = atomic.load<u64>(tileWordAddress(q, sequence, tile));
+  return sequenceOf(word) == sequence && (<u32>word & 0xff) == TILE_DONE && <u32>word >> 24 == STATUS_OK;
+}
+
+/** Of tile `tile`: STATUS_OK: may run; STATUS_DEPENDENCY_FAILED: must fail; -1: not yet. */
+function dependenciesDone(q: u32, d: u32, flags: u32, queues: u32, tile: u32): i32 {
   if (flags & FLAG_AFTER) {
     const after = atomic.load<u32>(d + DESCRIPTOR_AFTER);
     if (!isBefore(after, atomic.load<u32>(q + QUEUE_RECORD_MARK))) return -1;
@@ -206,7 +243,10 @@ function dependenciesDone(q: u32, d: u32, flags: u32, queues: u32): i32 {
     if (queue == NO_QUEUE) continue;
     if (queue >= load<u32>(CONTROL_ADDRESS + CONTROL_QUEUES)) return STATUS_DEPENDENCY_FAILED;
     const dependency = atomic.load<u32>(d + DESCRIPTOR_DEPENDENCIES + (i << 2));
-    const word = atomic.load<u64>(completionAddress(queueAddress(queue), dependency));
+    const other = queueAddress(queue);
+    // This tile needs only the same tile of that task. Looked at first: its word is in this core's cache if this thread ran it.
+    if ((flags & (FLAG_TILEWISE << i)) != 0 && tileDone(other, dependency, tile)) continue;
+    const word = atomic.load<u64>(completionAddress(other, dependency));
     if (isBefore(sequenceOf(word), dependency)) return -1;
     // A word of a later task means that this one was retired long ago; the host knows how it ended.
     if (sequenceOf(word) == dependency && <u32>word != STATUS_OK) status = STATUS_DEPENDENCY_FAILED;
@@ -215,16 +255,31 @@ function dependenciesDone(q: u32, d: u32, flags: u32, queues: u32): i32 {
 }
 
 /** The function that stands for the task's operator; all tiles of a task get the same. 0: the slot is empty. */
-function resolveFunction(q: u32, sequence: u32, tiles: u32, operator: u32): u32 {
+function resolveFunction(q: u32, queue: u32, sequence: u32, tiles: u32, operator: u32): u32 {
   const entry = load<u32>(CONTROL_ADDRESS + CONTROL_OPERATOR_TABLE) + operator * OPERATOR_SLOT_BYTES;
   const fn = <u32>atomic.load<u64>(entry);
-  if (tiles == 1) return fn; // the claim that follows shows that no later control task had begun
+  // The claim that follows shows that no later control task of this queue had begun, and control tasks go through this one alone.
+  if (tiles == 1 || queue == CONTROL_QUEUE) return fn;
   const address = load<u32>(q + QUEUE_RECORD_RESOLUTIONS) + ((sequence & load<u32>(q + QUEUE_RECORD_MASK)) << 3);
   const word = atomic.load<u64>(address);
   // A word of a later task means that this look is an old one; its claim will fail, and the word must stay.
   if (!isBefore(sequenceOf(word), sequence)) return <u32>word;
   const seen = atomic.cmpxchg<u64>(address, word, pack(sequence, fn));
   return seen == word ? fn : <u32>seen;
+}
+
+/**
+ * Installs what was published since this thread last looked. Called after the function was read: the host
+ * raises the epoch before it publishes. (The descriptor's own epoch would not do: a flip through another
+ * queue may have come after it was written.)
+ */
+function catchUp(worker: u32): void {
+  const epoch = atomic.load<u32>(CONTROL_ADDRESS + CONTROL_EPOCH);
+  if (!isBefore(installedEpoch, epoch)) return;
+  installedEpoch = install(epoch);
+  const record = workerAddress(worker);
+  atomic.store<u32>(record + WORKER_RECORD_EPOCH, installedEpoch);
+  count(record, WORKER_RECORD_INSTALLS);
 }
 
 /** Moves the cursor past tile `tile` of task `sequence`; nothing happens when someone did it before. */
@@ -261,20 +316,38 @@ function advanceMark(q: u32): void {
   if (moved && atomic.load<u32>(CONTROL_ADDRESS + CONTROL_HOST_WAITING) != 0) atomic.notify(q + QUEUE_RECORD_MARK, -1);
 }
 
-/** Records the end of a tile, and of its task when it was the last. */
-function finishTile(worker: u32, q: u32, sequence: u32, tile: u32, tiles: u32, status: u32): void {
+/** Records the end of a tile. Whoever does owes a look at whether it was the last: see settle(). */
+function finishTile(worker: u32, q: u32, queue: u32, sequence: u32, tile: u32, status: u32): void {
   const address = tileWordAddress(q, sequence, tile);
   const claimed = pack(sequence, TILE_CLAIMED | (worker << 8));
   if (atomic.cmpxchg<u64>(address, claimed, pack(sequence, TILE_DONE | (worker << 8) | (status << 24))) != claimed) return;
+  if (owedFirst == owedEnd) {
+    owedQueue = queue;
+    owedFirst = sequence;
+  }
+  owedEnd = sequence + 1;
   if (FAULT_POINTS) fault(AFTER_DONE, worker);
   const record = workerAddress(worker);
   count(record, WORKER_RECORD_TILES);
   if (status != STATUS_OK) count(record, WORKER_RECORD_FAILED);
-  if (publishCompletion(q, sequence, tiles)) {
-    count(record, WORKER_RECORD_TASKS);
+}
+
+/** Ends the tasks of which this thread ended a tile that proved to be the last. */
+function settle(worker: u32): void {
+  if (owedFirst == owedEnd) return;
+  const q = queueAddress(owedQueue);
+  let published = false;
+  for (let sequence = owedFirst; sequence != owedEnd; sequence++) {
+    const d = descriptorAddress(q, sequence);
+    // Its slot may be a later task's by now: then somebody else has ended it.
+    const tiles = tileCount(d);
+    if (!tagsMatch(d, sequence) || !publishCompletion(q, sequence, tiles)) continue;
+    published = true;
+    count(workerAddress(worker), WORKER_RECORD_TASKS);
     if (FAULT_POINTS) fault(AFTER_COMPLETION, worker);
-    advanceMark(q);
   }
+  owedFirst = owedEnd;
+  if (published) advanceMark(q);
 }
 
 /** Runs a tile that this thread has claimed. */
@@ -301,8 +374,57 @@ function runTile(worker: u32, q: u32, queue: u32, d: u32, sequence: u32, tile: u
   }
   if (FAULT_POINTS) fault(AFTER_RUN, worker);
   atomic.store<u32>(record + WORKER_RECORD_BUSY, 0);
-  finishTile(worker, q, sequence, tile, tiles, status);
+  finishTile(worker, q, queue, sequence, tile, status);
+  tilesRun++;
   store<u32>(record + WORKER_RECORD_BEATS, load<u32>(record + WORKER_RECORD_BEATS) + 1);
+  followQueue = tiles > 1 && status == STATUS_OK ? queue : NO_QUEUE;
+  followSequence = sequence;
+  followTileIndex = tile;
+  followTiles = tiles;
+}
+
+/** Follows a tile as far as it goes, at most `MOST_OWED` tasks, and ends what that completed. */
+function follow(worker: u32): void {
+  const most = load<u32>(CONTROL_ADDRESS + CONTROL_YIELD_EVERY) == 0 ? MOST_OWED : 1;
+  for (let i: u32 = 1; i < most && followQueue != NO_QUEUE && followsLeft > 0; i++) {
+    if (!followTile(worker)) break;
+    followsLeft--;
+  }
+  settle(worker);
+}
+
+/**
+ * Goes on with the tile that this thread ran last, in the next task of the queue: what it reads is in
+ * this core's cache. That task may lie ahead of the cursor; the claim is the exchange of the tile word,
+ * as always. Its success shows that the task was incomplete ever since the word was read, first of all,
+ * so that its slot was not used anew and all that was read is its own. A control task has one tile, so
+ * nobody gets past one in this way.
+ */
+function followTile(worker: u32): bool {
+  const queue = followQueue;
+  followQueue = NO_QUEUE;
+  const q = queueAddress(queue);
+  const sequence = followSequence + 1;
+  const tile = followTileIndex;
+  const address = tileWordAddress(q, sequence, tile);
+  const word = atomic.load<u64>(address);
+  if (!isBefore(sequenceOf(word), sequence)) return false;
+  const d = descriptorAddress(q, sequence);
+  if (!tagsMatch(d, sequence)) return false;
+  const tiles = tileCount(d);
+  if (tiles != followTiles) return false;
+  const operator = atomic.load<u32>(d + DESCRIPTOR_OPERATOR);
+  const flags = <u32>atomic.load<u16>(d + DESCRIPTOR_FLAGS);
+  const gate = dependenciesDone(q, d, flags, atomic.load<u32>(d + DESCRIPTOR_DEPENDENCY_QUEUES), tile);
+  // What has to fail, fails on the ordinary way.
+  if (gate != STATUS_OK || operator >= OPERATOR_SLOTS) return false;
+  const fn = resolveFunction(q, queue, sequence, tiles, operator);
+  if (fn == 0) return false;
+  catchUp(worker);
+  if (atomic.cmpxchg<u64>(address, word, pack(sequence, TILE_CLAIMED | (worker << 8))) != word) return false;
+  if (FAULT_POINTS) fault(AFTER_CLAIM, worker);
+  runTile(worker, q, queue, d, sequence, tile, tiles, operator, fn, gate);
+  return true;
 }
 
 /** Takes the first tile of the queue that can be taken, and runs it. With `shared` only tasks of several tiles are taken. */
@@ -318,7 +440,7 @@ function claimTile(worker: u32, q: u32, queue: u32, shared: bool): i32 {
     const flags = <u32>atomic.load<u16>(d + DESCRIPTOR_FLAGS);
     const tiles = tileCount(d);
     const queues = atomic.load<u32>(d + DESCRIPTOR_DEPENDENCY_QUEUES);
-    let gate = dependenciesDone(q, d, flags, queues);
+    let gate = dependenciesDone(q, d, flags, queues, tile);
     // The host writes a slot anew only when both the mark and the cursor are past its task: while the
     // cursor still stands at this task, what was read belongs to it.
     if (sequenceOf(atomic.load<u64>(q + QUEUE_RECORD_CURSOR)) != sequence) continue;
@@ -336,17 +458,9 @@ function claimTile(worker: u32, q: u32, queue: u32, shared: bool): i32 {
 
     let fn: u32 = 0;
     if (operator < OPERATOR_SLOTS) {
-      fn = resolveFunction(q, sequence, tiles, operator);
+      fn = resolveFunction(q, queue, sequence, tiles, operator);
       if (fn == 0 && gate == STATUS_OK) gate = STATUS_EMPTY_SLOT;
-      // Read after the function: the host raises it before it publishes. (The descriptor's own epoch
-      // would not do: a flip through another queue may have come after it was written.)
-      const epoch = atomic.load<u32>(CONTROL_ADDRESS + CONTROL_EPOCH);
-      if (isBefore(installedEpoch, epoch)) {
-        installedEpoch = install(epoch);
-        const record = workerAddress(worker);
-        atomic.store<u32>(record + WORKER_RECORD_EPOCH, installedEpoch);
-        count(record, WORKER_RECORD_INSTALLS);
-      }
+      catchUp(worker);
     } else {
       gate = STATUS_OUT_OF_RANGE_ID;
     }
@@ -356,13 +470,24 @@ function claimTile(worker: u32, q: u32, queue: u32, shared: bool): i32 {
     if ((flags & FLAG_BARRIER) == 0) advanceCursor(q, sequence, tile, tiles);
     if (FAULT_POINTS) fault(AFTER_CURSOR, worker);
     runTile(worker, q, queue, d, sequence, tile, tiles, operator, fn, gate);
-    if ((flags & FLAG_BARRIER) != 0) advanceCursor(q, sequence, tile, tiles);
+    followsLeft = MOST_FOLLOWS;
+    if ((flags & FLAG_BARRIER) == 0) follow(worker);
+    else {
+      settle(worker);
+      advanceCursor(q, sequence, tile, tiles);
+    }
     return RAN;
   }
 }
 
-/** One look at the queues in turn; runs at most one tile. */
+/** One look at the queues in turn; runs a tile, and perhaps the same tile of tasks that follow. */
 export function step(worker: u32, shared: bool): i32 {
+  tilesRun = 0;
+  if (followQueue != NO_QUEUE && followsLeft > 0) {
+    follow(worker);
+    if (tilesRun > 0) return RAN;
+  }
+  followQueue = NO_QUEUE;
   const queues = load<u32>(CONTROL_ADDRESS + CONTROL_QUEUES);
   let found = NOTHING;
   let queue = rotor;
@@ -400,6 +525,16 @@ function leave(): void {
   atomic.sub<u32>(CONTROL_ADDRESS + CONTROL_PARKED, 1);
 }
 
+/**
+ * Takes about `n` ns and touches no memory. Every look at a queue takes lines away from the cores that
+ * write them, and makes what is waited for come later: who finds nothing looks less and less often.
+ */
+function relax(n: u32): void {
+  let x = relaxed;
+  for (let i: u32 = 0; i < n; i++) x = x * 5 + 1;
+  relaxed = x;
+}
+
 /** The resident loop of a worker. Returns QUIT (1) or, after `yieldEvery` tiles, YIELD (2). */
 export function run(worker: u32): i32 {
   const record = workerAddress(worker);
@@ -412,10 +547,14 @@ export function run(worker: u32): i32 {
     if (found == RAN) {
       idle = 0;
       const yieldEvery = atomic.load<u32>(CONTROL_ADDRESS + CONTROL_YIELD_EVERY);
-      if (yieldEvery != 0 && ++ran >= yieldEvery) return YIELD;
+      ran += tilesRun;
+      if (yieldEvery != 0 && ran >= yieldEvery) return YIELD;
       continue;
     }
-    if (++idle < load<u32>(CONTROL_ADDRESS + CONTROL_SPIN_LIMIT)) continue;
+    if (++idle < load<u32>(CONTROL_ADDRESS + CONTROL_SPIN_LIMIT)) {
+      relax(min<u32>(idle >> 2, LONGEST_RELAX));
+      continue;
+    }
     store<u64>(record + WORKER_RECORD_POLLS, load<u64>(record + WORKER_RECORD_POLLS) + idle);
     idle = 0;
     park(worker, found == WAITING ? WAITING_PARK_NS : PARK_NS);
@@ -433,7 +572,7 @@ export function help(worker: u32, limit: u32, shared: bool): u32 {
   while (ran < limit) {
     found = step(worker, shared);
     if (found != RAN) break;
-    ran++;
+    ran += tilesRun;
   }
   return (ran << 16) | <u32>found;
 }
@@ -441,6 +580,7 @@ export function help(worker: u32, limit: u32, shared: bool): u32 {
 /** After a trap unwound out of `run` or `help`: ends the tile that was running. False: none was. */
 export function failTile(worker: u32, status: u32): bool {
   leave();
+  followQueue = NO_QUEUE;
   const record = workerAddress(worker);
   if (atomic.load<u32>(record + WORKER_RECORD_BUSY) == 0) return false;
   atomic.store<u32>(record + WORKER_RECORD_BUSY, 0);
@@ -450,7 +590,8 @@ export function failTile(worker: u32, status: u32): bool {
   const d = descriptorAddress(q, sequence);
   const tiles = tileCount(d);
   const barrier = (<u32>load<u16>(d + DESCRIPTOR_FLAGS) & FLAG_BARRIER) != 0;
-  finishTile(worker, q, sequence, tile, tiles, status);
+  finishTile(worker, q, load<u32>(record + WORKER_RECORD_QUEUE), sequence, tile, status);
+  settle(worker);
   if (barrier) advanceCursor(q, sequence, tile, tiles);
   return true;
 }
@@ -465,8 +606,9 @@ export function recover(dead: u32, status: u32): u32 {
   const queues = load<u32>(CONTROL_ADDRESS + CONTROL_QUEUES);
   for (let queue: u32 = 0; queue < queues; queue++) {
     const q = queueAddress(queue);
-    const last = sequenceOf(atomic.load<u64>(q + QUEUE_RECORD_CURSOR));
-    for (let sequence = atomic.load<u32>(q + QUEUE_RECORD_MARK); !isBefore(last, sequence); sequence++) {
+    // Not only up to the cursor: followTile() claims ahead of it.
+    const tail = atomic.load<u32>(q + QUEUE_RECORD_TAIL);
+    for (let sequence = atomic.load<u32>(q + QUEUE_RECORD_MARK); isBefore(sequence, tail); sequence++) {
       const d = descriptorAddress(q, sequence);
       // Its slot may be a later task's by now; those behind it still have to be looked at.
       if (!tagsMatch(d, sequence)) continue;
