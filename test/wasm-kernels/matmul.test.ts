@@ -108,6 +108,33 @@ describe('matmul', () => {
     conform('matmul', [a, randomTensor(random, [k, n])], { transposeA: true }, { tolerance: tolerance(k), reorders: true });
   });
 
+  // The loop over k takes two a turn and may end between them; rows are split into blocks of 1 to 5; columns past the last 8.
+  test.each([1, 2, 3, 4, 7])('has every height of a row block with k %i', (k) => {
+    for (let m = 1; m <= 11; m++) {
+      for (const n of [8, 13, 17]) {
+        const random = randomSource(100 * m + n + k);
+        const transposeB = m % 2 === 0;
+        check(randomTensor(random, [m, k]), randomTensor(random, transposeB ? [n, k] : [k, n]), false, transposeB, m);
+      }
+    }
+  });
+
+  // b as it lies: its rows few, short or a multiple of 4 KiB apart decide whether its panels are copied first.
+  test.each([
+    [20, 16, 300],
+    [21, 16, 300],
+    [21, 1024, 5],
+    [24, 1024, 7],
+  ])('reads b in place or copies it: m %i, n %i, k %i', (m, n, k) => {
+    const random = randomSource(m + n + k);
+    conform(
+      'matmul',
+      [randomTensor(random, [m, k]), randomTensor(random, [k, n])],
+      {},
+      { tolerance: tolerance(k), reorders: true, matmul: { partition: 'columns' } },
+    );
+  });
+
   test('lets NaN and infinity reach only the sums that they are in', () => {
     for (const m of [1, 2, 3, 6, 9]) {
       const random = randomSource(m);

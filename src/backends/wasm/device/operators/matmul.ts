@@ -1,11 +1,11 @@
 import { OK } from './status';
 import { offsetOf, pointerAt, strideAt, unitBound, wordAt, wordsOf } from './parameters';
 import { copyMatrix, fillRun } from './copy';
-import { multiplyPanel } from './matmul-block';
+import { BLOCK_BYTES, BLOCK_ROWS, multiplyPanel } from './matmul-block';
 import { dotColumns, sweepRows } from './matmul-narrow';
 
-// Scratch of a product: 256 bytes for the columns that pass 8, one panel of B, then rows of A.
-const SPARE_BYTES: usize = 256;
+// Scratch of a product: a block of C of fewer than 8 columns, one panel of B, then rows of A.
+const SPARE_BYTES: usize = (BLOCK_BYTES + 63) & ~63;
 /** Largest k of one pass: its panel is 64 KiB. Longer products add up over passes. */
 const PASS: i32 = 2048;
 const PANEL_BYTES: usize = 65536;
@@ -13,9 +13,14 @@ const ROWS_BYTES: usize = 262144;
 /** Scratch that `multiply` may use. */
 export const MULTIPLY_SCRATCH: usize = SPARE_BYTES + PANEL_BYTES + ROWS_BYTES;
 
+// B can be used where it lies if its rows are consecutive. That pays if few blocks of rows read a panel, or if the
+// second-level cache keeps it. Rows that lie a multiple of 4 KiB apart share too few of a cache's sets for that.
+const DIRECT_ROWS: i32 = 20;
+const DIRECT_DEPTH: i32 = 256;
+
 /** Rows of A that are swept for one panel: together they stay in the second-level cache. */
 function rowsAtOnce(k: i32): i32 {
-  return max(6, (<i32>(ROWS_BYTES >> 2) / k / 6) * 6);
+  return max(BLOCK_ROWS, (<i32>(ROWS_BYTES >> 2) / k / BLOCK_ROWS) * BLOCK_ROWS);
 }
 
 /**
@@ -64,9 +69,7 @@ export function multiply(
         dotColumns(from, fromRow, top, bColumn, to, cRow, count, n, depth, add);
         continue;
       }
-      // B can be used where it lies if its rows are consecutive, and it pays if no row block reads it again from
-      // beyond the first-level cache.
-      const direct = bColumn == 4 && (count <= 6 || depth <= 256);
+      const direct = bColumn == 4 && (count <= DIRECT_ROWS || (depth <= DIRECT_DEPTH && (bRow & 4095) != 0));
       for (let j = 0; j < n; j += 8) {
         const width = min(8, n - j);
         let step: usize = 32;
