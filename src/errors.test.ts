@@ -1,4 +1,4 @@
-import { readFileSync } from 'node:fs';
+import { readdirSync, readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import { type ErrorCode, ERRORS, GpuosError } from './errors.ts';
 
@@ -31,5 +31,15 @@ describe('the table', () => {
       .split('\n')
       .filter((line) => line.startsWith('| `GPUOS_'));
     expect(rows).toEqual(codes.map((code) => `| \`${code}\` | ${ERRORS[code]} |`));
+  });
+
+  it('has no code that no test names', () => {
+    const tests = ['.', '../test'].flatMap((folder) => {
+      const url = new URL(`${folder}/`, import.meta.url);
+      return readdirSync(url, { recursive: true, encoding: 'utf8' })
+        .filter((name) => name.endsWith('.test.ts') && name !== 'errors.test.ts')
+        .map((name) => readFileSync(new URL(name, url), 'utf8'));
+    });
+    expect(codes.filter((code) => !tests.some((text) => new RegExp(`\\b${code}\\b`).test(text)))).toEqual([]);
   });
 });

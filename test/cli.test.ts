@@ -1,7 +1,9 @@
 /** The command line itself: help, wrong words, errors and exit codes. What the commands do is tested beside them. */
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { execFileSync, spawn } from 'node:child_process';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { fileURLToPath, pathToFileURL } from 'node:url';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { gpuos, lastLine } from './command.ts';
 
@@ -50,9 +52,18 @@ describe('wrong words', () => {
     [['--versoin'], 'Did you mean "--version"?'],
     [['bench', 'sumbit'], 'Did you mean "submit"?'],
     [['bench', 'submit', 'zebra'], 'there are submit, throughput, elementwise, model, inject'],
+    [['bench', ''], "unknown suite ''"],
+    [['bench', '__proto__'], "unknown suite '__proto__'"],
+    [['bench', '../index'], "unknown suite '../index'"],
+    [['bench', 'submit', '--out'], 'argument missing'],
     [['demo', '--backend', 'wsam'], 'Did you mean "wasm"?'],
     [['demo', '--top', '0'], 'from 1 to 1000'],
+    [['demo', '--top', 'NaN'], 'from 1 to 1000'],
+    [['demo', '--top', '-1'], 'from 1 to 1000'],
     [['demo', '--limit', '1.5'], 'from 1 to'],
+    [['demo', '--limit', '9'.repeat(30)], 'from 1 to'],
+    [['demo', '--input'], 'argument missing'],
+    [['demo', '--workers', 'NaN'], "unknown option '--workers'"],
     [['demo', '--query'], 'argument missing'],
     [['demo', 'a storm at sea'], 'too many arguments'],
   ])('gpuos %j exits with 2 and a hint', async (args, hint) => {
@@ -72,10 +83,16 @@ describe('errors', () => {
 
   it.each([
     ['GPUOS_QUERY_EMPTY', () => ['--query', ' … ']],
+    ['GPUOS_QUERY_EMPTY', () => ['--query', '']],
+    ['GPUOS_QUERY_EMPTY', () => ['--query', 'whales', '--query', '']],
     ['GPUOS_BAD_OPTION', () => ['--query', 'a'.repeat(5000)]],
     ['GPUOS_INPUT_UNREADABLE', () => ['--input', join(folder, 'missing')]],
     ['GPUOS_INPUT_UNREADABLE', () => ['--input', folder]],
+    ['GPUOS_INPUT_UNREADABLE', () => ['--input', '']],
     ['GPUOS_INPUT_EMPTY', () => ['--input', file('empty', '')]],
+    ['GPUOS_INPUT_EMPTY', () => ['--input', '/dev/null']],
+    ['GPUOS_INPUT_BINARY', () => ['--input', '/dev/zero']],
+    ['GPUOS_INPUT_BINARY', () => ['--input', fileURLToPath(new URL('../dist/backends/wasm/device.wasm', import.meta.url))]],
     ['GPUOS_INPUT_BINARY', () => ['--input', file('binary', Uint8Array.of(1, 0, 2))]],
     ['GPUOS_INPUT_TOO_LARGE', () => ['--input', file('line', 'a'.repeat(9 * 2 ** 20))]],
   ])('%s is one line with a remedy, exit code 1, and an object with --json', async (errorCode, args) => {
@@ -86,6 +103,34 @@ describe('errors', () => {
     const { error } = JSON.parse(lastLine(stdout)) as { error: { code: string; message: string; remedy: string } };
     expect(error.code).toBe(errorCode);
     expect(stderr).toBe(`error: ${error.message} [${errorCode}] ${error.remedy}\n`);
+  });
+
+  it('a file of one line of 200 MB is refused at once, whole or through a pipe', async () => {
+    const line = file('huge', Buffer.alloc(200e6, 'a '));
+    const pipe = join(folder, 'pipe');
+    execFileSync('mkfifo', [pipe]);
+    const feeder = spawn('dd', [`if=${line}`, `of=${pipe}`, 'bs=65536'], { stdio: 'ignore' });
+    try {
+      for (const input of [line, pipe]) {
+        const started = performance.now();
+        const { code, stdout, stderr } = await gpuos(['demo', '--quiet', '--input', input]);
+        expect({ code, stdout }).toEqual({ code: 1, stdout: '' });
+        expect(stderr).toMatch(/^error: [^\n]*(190\.7 MiB|a line of more than 8\.0 MiB)[^\n]*\[GPUOS_INPUT_TOO_LARGE\] [^\n]+\n$/);
+        expect(performance.now() - started).toBeLessThan(10_000);
+      }
+    } finally {
+      feeder.kill();
+      rmSync(line);
+    }
+  });
+
+  it.each(['NaN', '-1', '9'.repeat(30)])('GPUOS_WORKERS=%s is refused by each command', async (workers) => {
+    const env = { GPUOS_WORKERS: workers };
+    const all = await Promise.all([gpuos(['info'], { env }), gpuos(['demo', '--quiet'], { env }), gpuos(['bench', 'submit'], { env })]);
+    for (const { code, stdout, stderr } of all) {
+      expect({ code, stdout }).toEqual({ code: 1, stdout: '' });
+      expect(stderr).toContain(`GPUOS_WORKERS=${workers}: expected an integer from 0 to 64. [GPUOS_BAD_FLAG] Give the flag`);
+    }
   });
 
   it('names a misspelt flag, and a bad value', async () => {
@@ -102,6 +147,88 @@ describe('errors', () => {
     expect(code).toBe(1);
     expect(stderr).toContain('[GPUOS_OUTPUT_UNWRITABLE]');
     expect(stderr).not.toContain('bench: submit');
+  });
+});
+
+/** Runs before the command, and in each process that it starts. */
+function preload(name: string, source: string): Record<string, string> {
+  const path = join(folder, `${name}.mjs`);
+  writeFileSync(path, source);
+  return { NODE_OPTIONS: `--import ${pathToFileURL(path).href}` };
+}
+
+describe('a defect of ours', () => {
+  const env = () =>
+    preload(
+      'defect',
+      `import os from 'node:os';
+      import { syncBuiltinESMExports } from 'node:module';
+      os.totalmem = function defect() { throw new TypeError('one line\\n  and another'); };
+      syncBuiltinESMExports();`,
+    );
+
+  it('is GPUOS_INTERNAL in one line, and no stack', async () => {
+    const { code, stdout, stderr } = await gpuos(['info', '--json'], { env: env() });
+    expect(code).toBe(1);
+    expect(stderr).toMatch(/^error: one line and another \[GPUOS_INTERNAL\] [^\n]*report it[^\n]*\n$/);
+    expect(JSON.parse(stdout)).toMatchObject({ error: { code: 'GPUOS_INTERNAL', message: 'one line and another' } });
+  });
+
+  it('shows its stack with GPUOS_LOG=debug', async () => {
+    const { code, stderr } = await gpuos(['info'], { env: { ...env(), GPUOS_LOG: 'debug' } });
+    expect(code).toBe(1);
+    expect(stderr).toMatch(/\[GPUOS_INTERNAL\][^\n]*\nTypeError: one line\n {2}and another\n {4}at .*defect/);
+  });
+});
+
+describe('gpuos bench', () => {
+  it('goes on after a suite that dies, and is GPUOS_BENCH_FAILED in the end', async () => {
+    // One suite is killed as it starts, the other ends by itself with a row.
+    const out = join(folder, 'rows.jsonl');
+    const env = preload(
+      'suites',
+      `const [, file, suite] = process.argv;
+      if (file?.endsWith('suite-process.js')) {
+        if (suite === 'submit') process.kill(process.pid, 'SIGKILL');
+        process.send({ kind: 'row', row: { name: 'made.up', value: 1, unit: 'ns', device: 'wasm' } }, () =>
+          process.send({ kind: 'done' }, () => process.exit()),
+        );
+        await new Promise(() => {});
+      }`,
+    );
+    const { code, stdout, stderr } = await gpuos(['bench', 'submit', 'inject', '--json', '--out', out], { env });
+    expect(code).toBe(1);
+    expect(stderr.split('\n')).toEqual([
+      'bench: submit',
+      'error: suite submit: its process ended early (SIGKILL)',
+      'bench: inject',
+      expect.stringMatching(/^error: 1 of 2 suites failed: submit\. \[GPUOS_BENCH_FAILED\] See/),
+      '',
+    ]);
+    const [row, error] = stdout.trim().split('\n');
+    expect(JSON.parse(row as string)).toMatchObject({ suite: 'inject', name: 'made.up', value: 1 });
+    expect(JSON.parse(error as string)).toMatchObject({ error: { code: 'GPUOS_BENCH_FAILED' } });
+    expect(readFileSync(out, 'utf8')).toBe(`${row}\n`);
+  });
+
+  it('says why a suite failed, and refuses rows that are none', async () => {
+    const env = preload(
+      'rows',
+      `const [, file, suite] = process.argv;
+      if (file?.endsWith('suite-process.js')) {
+        const message =
+          suite === 'submit'
+            ? { kind: 'failed', message: 'embeddings differ' }
+            : { kind: 'row', row: { name: 'made.up', value: null, unit: 'ns', device: 'wasm' } };
+        process.send(message, () => process.send({ kind: 'done' }, () => process.exit()));
+        await new Promise(() => {});
+      }`,
+    );
+    const { code, stdout, stderr } = await gpuos(['bench', 'submit', 'inject'], { env });
+    expect({ code, stdout }).toEqual({ code: 1, stdout: '' });
+    expect(stderr).toContain('error: suite submit: embeddings differ\n');
+    expect(stderr).toContain('error: suite inject: the row made.up is refused: its value is null\n');
+    expect(stderr).toContain('2 of 2 suites failed: submit, inject. [GPUOS_BENCH_FAILED]');
   });
 });
 

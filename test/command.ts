@@ -29,6 +29,9 @@ export async function gpuos(args: readonly string[], options: Options = {}): Pro
       env: { ...cleanEnvironment(), ...options.env },
       ...(options.cwd === undefined ? {} : { cwd: options.cwd }),
       stdio: ['ignore', 'pipe', 'pipe'],
+      // A command that hangs must not outlive its test.
+      timeout: 58_000,
+      killSignal: 'SIGKILL',
     });
     let stdout = '';
     let stderr = '';

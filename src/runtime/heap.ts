@@ -37,6 +37,8 @@ export function sizeClass(bytes: number): number {
 export class Heap {
   readonly #device: Device;
   readonly #free = new Map<number, Block[]>();
+  /** Blocks that tasks of other queues than the engine's may still use. */
+  #waiting: { readonly block: Block; readonly idle: () => boolean }[] = [];
   #end: number;
   #used = 0;
   #held = 0;
@@ -62,6 +64,7 @@ export class Heap {
    * @throws GPUOS_OUT_OF_MEMORY with the sizes
    */
   allocate(bytes: number, mark: number, idle = false): Block {
+    if (this.#waiting.length > 0) this.#releaseIdle();
     const size = sizeClass(bytes);
     const block = this.#reuse(size, mark, idle) ?? this.#extend(size) ?? this.#reuseLarger(size, mark, idle);
     if (block === undefined) {
@@ -123,5 +126,18 @@ export class Heap {
     }
     list.push(block);
     this.#used -= block.bytes;
+  }
+
+  /** Releases the block once `idle` says that no task uses it; until then it counts as in use. */
+  releaseWhen(block: Block, idle: () => boolean): void {
+    this.#waiting.push({ block, idle });
+  }
+
+  #releaseIdle(): void {
+    this.#waiting = this.#waiting.filter(({ block, idle }) => {
+      if (!idle()) return true;
+      this.release(block);
+      return false;
+    });
   }
 }

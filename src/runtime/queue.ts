@@ -453,7 +453,7 @@ export class Queue {
   }
 
   /**
-   * Helps for at most SLICE_MS, or until nothing could be done and no task was completed for `lullMs`.
+   * Helps for at most SLICE_MS (or `lullMs`, if that is longer), or until nothing could be done and no task was completed for `lullMs`.
    * Returns whether anything moved.
    */
   #slice(sequence: number, waiting: Waiting, lullMs: number): boolean {
@@ -468,7 +468,7 @@ export class Queue {
         moved = now;
         mark = this.#mark;
       }
-      if (now - moved > lullMs || now - start > SLICE_MS) break;
+      if (now - moved > lullMs || now - start > Math.max(SLICE_MS, lullMs)) break;
     }
     return moved > start;
   }

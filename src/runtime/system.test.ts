@@ -71,6 +71,27 @@ describe('life of a system', () => {
     await system.shutdown(); // twice is harmless
   });
 
+  it.each<[string, SystemOptions]>([
+    ['workers', { workers: Number.NaN }],
+    ['workers', { workers: -1 }],
+    ['workers', { workers: 1e9 }],
+    ['workers', { workers: 1.5 }],
+    ['queues', { queues: 0 }],
+    ['queues', { queues: 17 }],
+    ['ring', { ring: 1 }],
+    ['ring', { ring: 48 }],
+    ['ring', { ring: 2 ** 17 }],
+    ['memoryMib', { memoryMib: 4097 }],
+    ['spinUs', { spinUs: Number.NaN }],
+    ['spinUs', { spinUs: -1 }],
+    ['workerSpinUs', { workerSpinUs: Infinity }],
+    ['taskBudgetMs', { taskBudgetMs: 0 }],
+    ['firstSequence', { firstSequence: 2 ** 32 }],
+  ])('refuses %s out of range, %j, and leaves nothing running', (name, options) => {
+    expect(() => init(options)).toThrow(new RegExp(`^${name} is .*\\[GPUOS_BAD_OPTION\\]`));
+    expect(current()).toBeUndefined();
+  });
+
   it('starts again after shutdown', async () => {
     await start().shutdown();
     const system = start();
@@ -120,6 +141,8 @@ describe('submit', () => {
     expect(submit({ operator: 'nonsense' })).toBe('GPUOS_UNKNOWN_OPERATOR');
     expect(submit({ queue: 1 })).toBe('GPUOS_BAD_OPTION');
     expect(submit({ dependencies: [{ queue: 0, sequence: 99 }] })).toBe('GPUOS_BAD_DEPENDENCY');
+    expect(submit({ dependencies: [{ queue: 9, sequence: 0 }] })).toBe('GPUOS_BAD_DEPENDENCY');
+    expect(submit({ dependencies: new Array(5).fill({ queue: 0, sequence: 0 }) })).toBe('GPUOS_BAD_DEPENDENCY');
     expect(system.peekQueue().tail).toBe(0);
   });
 
@@ -188,6 +211,33 @@ describe('submit', () => {
     }
     await before.done();
     expect([...new Set(buffer.read())]).toEqual([300]);
+  });
+});
+
+describe('buffers', () => {
+  it('refuse what does not fit, and all use once they are free', () => {
+    const system = start({ workers: 0 });
+    for (const elements of [-1, 0.5, Number.NaN, 2 ** 31]) expect(code(() => system.buffer(elements))).toBe('GPUOS_BAD_OPTION');
+    const buffer = system.buffer([1, 2]);
+    expect(code(() => buffer.write([1, 2, 3]))).toBe('GPUOS_SHAPE_MISMATCH');
+    buffer.write([9]);
+    expect([...buffer.read()]).toEqual([9, 2]);
+    buffer.free();
+    for (const use of [() => buffer.read(), () => buffer.write([1]), () => buffer.free()]) expect(code(use)).toBe('GPUOS_TENSOR_DISPOSED');
+  });
+
+  it.each([0, 1])('may be free while a task of queue %i writes to them: nobody else gets the memory before', (queue) => {
+    const system = start({ workers: 0, queues: 2 });
+    const buffer = system.buffer(100);
+    const late = fill(system, buffer.address, 100, 5, { queue });
+    buffer.free();
+    const others = Array.from({ length: 20 }, () => system.buffer(new Array(100).fill(7)));
+    late.doneSync();
+    for (const other of others) expect([...new Set(other.read())]).toEqual([7]);
+    // Afterwards it is there again.
+    const { heldBytes } = system.heap;
+    expect(system.buffer(100).address).toBe(buffer.address);
+    expect(system.heap.heldBytes).toBe(heldBytes);
   });
 });
 

@@ -82,6 +82,7 @@ export interface QueueState {
 
 const MAX_QUEUES = 16;
 const DEFAULT_WORKER_SPIN_US = 1000;
+const MAX_SPIN_US = 1_000_000;
 
 function integer(name: string, value: number, min: number, max: number): number {
   if (!Number.isInteger(value) || value < min || value > max) {
@@ -114,6 +115,9 @@ export class System {
     this.#firstSequence = integer('firstSequence', options.firstSequence ?? 0, 0, 2 ** 32 - 1);
     const workers = options.workers ?? flags.workers;
     this.spinUs = options.spinUs ?? flags.spinUs;
+    if (!(this.spinUs >= 0 && this.spinUs <= MAX_SPIN_US)) {
+      throw new GpuosError('GPUOS_BAD_OPTION', `spinUs is ${String(this.spinUs)}; it has to be a number from 0 to ${MAX_SPIN_US}.`);
+    }
     this.fused = options.fuse ?? flags.fuse;
     this.device = createDevice(options.device ?? flags.device, {
       workers: workers === undefined ? undefined : integer('workers', workers, 0, 255),
@@ -121,7 +125,7 @@ export class System {
       slots: ring,
       firstSequence: this.#firstSequence,
       memoryMib: integer('memoryMib', options.memoryMib ?? flags.memoryMib, 16, 4096),
-      spinUs: integer('workerSpinUs', options.workerSpinUs ?? DEFAULT_WORKER_SPIN_US, 0, 1_000_000),
+      spinUs: integer('workerSpinUs', options.workerSpinUs ?? DEFAULT_WORKER_SPIN_US, 0, MAX_SPIN_US),
       taskBudgetMs: integer('taskBudgetMs', options.taskBudgetMs ?? flags.taskBudgetMs, 1, 3_600_000),
       ...(options.fault === undefined ? {} : { fault: options.fault }),
       onWorkerLost: (event) => {
@@ -193,7 +197,10 @@ export class System {
         check();
         freed = true;
         block.lastUse = queue.tail - 1;
-        this.heap.release(block);
+        // The heap looks at queue 0 alone; tasks of the others may still use it.
+        const others = this.queues.filter(({ index, depth }) => index > 0 && depth > 0).map((other) => ({ other, last: other.tail - 1 }));
+        if (others.length === 0) this.heap.release(block);
+        else this.heap.releaseWhen(block, () => others.every(({ other, last }) => other.isComplete(last) && other.mark > last));
       },
     };
     if (typeof values !== 'number') buffer.write(values);

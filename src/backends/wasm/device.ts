@@ -61,7 +61,7 @@ export class WasmDevice implements Device {
   readonly #executor: Executor;
   readonly #installer: Installer;
   readonly #supervisor: Worker | undefined;
-  readonly #supervision = new Int32Array(new SharedArrayBuffer(16));
+  readonly #supervision: Int32Array<SharedArrayBuffer>;
   #control: Int32Array;
   #lost: string | undefined;
   #stopped = false;
@@ -77,7 +77,9 @@ export class WasmDevice implements Device {
       spinLimit: Math.max(1, Math.round((options.spinUs * 1000) / POLL_NS)),
     };
     this.#layout = planLayout(layoutOptions);
+    // First of all that is shared: it says so when nothing can be.
     this.#memory = new WasmMemory(options.memoryMib, this.#layout.end);
+    this.#supervision = new Int32Array(new SharedArrayBuffer(16));
     writeLayout(this.#memory.views.u32, this.#layout, layoutOptions);
     this.queues = this.#layout.queues;
     this.heapStart = this.#layout.end;
@@ -110,7 +112,7 @@ export class WasmDevice implements Device {
         ...source,
         workers: this.workers,
         taskBudgetMs: options.taskBudgetMs,
-        supervision: this.#supervision.buffer as SharedArrayBuffer,
+        supervision: this.#supervision.buffer,
         ...(options.fault === undefined ? {} : { fault: options.fault }),
       };
       const supervisor = new Worker(builtFile('supervisor.js'), { workerData: start, execArgv: [] });

@@ -30,8 +30,15 @@ export function builtFile(name: string): URL {
   return built;
 }
 
+/** @throws GPUOS_ABI_MISMATCH */
 export function loadModule(faultPoints: boolean): WebAssembly.Module {
-  return new WebAssembly.Module(readFileSync(builtFile(faultPoints ? 'device.fault.wasm' : 'device.wasm')));
+  const name = faultPoints ? 'device.fault.wasm' : 'device.wasm';
+  const bytes = readFileSync(builtFile(name));
+  try {
+    return new WebAssembly.Module(bytes);
+  } catch (cause) {
+    throw new GpuosError('GPUOS_ABI_MISMATCH', `The device module ${name} does not compile: ${(cause as Error).message}.`, { cause });
+  }
 }
 
 /** Instantiates the device module in this thread, with a function table of its own. @throws GPUOS_ABI_MISMATCH */
@@ -44,11 +51,17 @@ export function instantiate(
     throw new GpuosError('GPUOS_ABI_MISMATCH', `Shared memory has layout ${version}; this build has ${ABI_VERSION}.`);
   const table = new WebAssembly.Table({ initial: FUNCTION_SLOTS, element: 'anyfunc' });
   const installer = new Installer(source.code, table, source.memory);
-  const instance = new WebAssembly.Instance(source.module, {
-    env: { memory: source.memory, table, install: installer.install, fault: fault ?? (() => {}) },
-    // AssemblyScript names the imports of its files after them.
-    executor: { install: installer.install, fault: fault ?? (() => {}) },
-  });
+  let instance: WebAssembly.Instance;
+  try {
+    instance = new WebAssembly.Instance(source.module, {
+      env: { memory: source.memory, table, install: installer.install, fault: fault ?? (() => {}) },
+      // AssemblyScript names the imports of its files after them.
+      executor: { install: installer.install, fault: fault ?? (() => {}) },
+    });
+  } catch (cause) {
+    if (!(cause instanceof WebAssembly.LinkError)) throw cause;
+    throw new GpuosError('GPUOS_ABI_MISMATCH', `The device module wants other imports: ${cause.message}.`, { cause });
+  }
   source.kernels.forEach((name, index) => {
     const kernel = instance.exports[name];
     if (typeof kernel !== 'function') throw new GpuosError('GPUOS_ABI_MISMATCH', `The device module has no function ${name}.`);

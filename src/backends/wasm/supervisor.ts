@@ -26,6 +26,8 @@ const WATCH_MS = 50;
 /** More losses than this within LOSS_WINDOW_MS mean that the device cannot be kept up. */
 const LOSS_LIMIT = 100;
 const LOSS_WINDOW_MS = 10_000;
+/** More than this in a row that died before they entered their loop mean the same, however long a slow machine took over them. */
+const START_LIMIT = 10;
 
 if (parentPort !== null && (workerData as SupervisorStart | null)?.supervision !== undefined)
   supervise(parentPort, workerData as SupervisorStart);
@@ -40,6 +42,7 @@ function supervise(port: NonNullable<typeof parentPort>, start: SupervisorStart)
   const threads = new Map<number, Worker>();
   const endings = new Map<number, number>();
   const losses: number[] = [];
+  let failedStarts = 0;
 
   const lose = (reason: string): void => {
     if (Atomics.exchange(supervision, SUPERVISION.LOST, 1) === 0) port.postMessage({ lost: reason });
@@ -69,8 +72,9 @@ function supervise(port: NonNullable<typeof parentPort>, start: SupervisorStart)
       }
       const record = at(worker, workerRecord.offset.state);
       // It may have died asleep; then it is still counted among those that the doorbell is for.
-      if (Atomics.exchange(words, record, WORKER_STATE.DEAD) === WORKER_STATE.PARKED)
-        Atomics.sub(words, (CONTROL_ADDRESS + control.offset.parked) >> 2, 1);
+      const state = Atomics.exchange(words, record, WORKER_STATE.DEAD);
+      if (state === WORKER_STATE.PARKED) Atomics.sub(words, (CONTROL_ADDRESS + control.offset.parked) >> 2, 1);
+      failedStarts = state === WORKER_STATE.STARTING ? failedStarts + 1 : 0;
       const status = endings.get(worker) ?? STATUS.WORKER_LOST;
       endings.delete(worker);
       const tiles = executor.recover(worker, status);
@@ -80,10 +84,12 @@ function supervise(port: NonNullable<typeof parentPort>, start: SupervisorStart)
       losses.push(now);
       while (losses.length > 0 && (losses[0] as number) < now - LOSS_WINDOW_MS) losses.shift();
       port.postMessage({ workerLost: worker, code, tiles, reason: failure instanceof Error ? failure.message : undefined });
-      if (losses.length > LOSS_LIMIT) {
-        lose(
-          `${losses.length} workers died within ${LOSS_WINDOW_MS / 1000} s${failure instanceof Error ? `; the last with: ${failure.message}` : ''}`,
-        );
+      if (losses.length > LOSS_LIMIT || failedStarts > START_LIMIT) {
+        const what =
+          failedStarts > START_LIMIT
+            ? `${failedStarts} workers in a row could not start`
+            : `${losses.length} workers died within ${LOSS_WINDOW_MS / 1000} s`;
+        lose(`${what}${failure instanceof Error ? `; the last died with: ${failure.message}` : ''}`);
         return;
       }
       Atomics.store(words, record, WORKER_STATE.STARTING);
