@@ -142,8 +142,10 @@ describe('submit', () => {
     expect(submit({ queue: 1 })).toBe('GPUOS_BAD_OPTION');
     expect(submit({ dependencies: [{ queue: 0, sequence: 99 }] })).toBe('GPUOS_BAD_DEPENDENCY');
     expect(submit({ dependencies: [{ queue: 9, sequence: 0 }] })).toBe('GPUOS_BAD_DEPENDENCY');
-    expect(submit({ dependencies: new Array(5).fill({ queue: 0, sequence: 0 }) })).toBe('GPUOS_BAD_DEPENDENCY');
     expect(system.peekQueue().tail).toBe(0);
+    const first = system.submit({ operator: 'nop', words: [1] });
+    expect(submit({ dependencies: new Array(4).fill(first) })).toBeUndefined();
+    expect(submit({ dependencies: new Array(5).fill(first) })).toBe('GPUOS_BAD_DEPENDENCY');
   });
 
   it('waits or refuses when the ring is full, and loses nothing', async () => {
