@@ -25,6 +25,8 @@ export interface GraphNode {
   readonly alive: boolean;
   /** Further outputs of an operator are nodes of their own: which output of their only input they are. */
   readonly output: number;
+  /** What results call it. */
+  readonly tag: number;
 }
 
 export type GraphExternal =

@@ -2,7 +2,7 @@ import { INLINE_WORDS, MOST_DEPENDENCIES } from '../runtime/queue.ts';
 import { GpuosError } from '../errors.ts';
 import { MIN_POINTERS } from '../ops/program.ts';
 import type { Block } from '../runtime/heap.ts';
-import type { Dependency, Queue } from '../runtime/queue.ts';
+import type { Dependency, Order, Queue } from '../runtime/queue.ts';
 import type { System } from '../runtime/system.ts';
 import type { EngineCounters } from './engine.ts';
 import type { Packing } from './drafts.ts';
@@ -10,7 +10,10 @@ import type { Plan, Result, Stage, Step } from './plan.ts';
 import { Storage } from './storage.ts';
 import type { Tensor } from './tensor.ts';
 
-const NO_DEPENDENCIES: Dependency[] = [];
+/** One list of each length that a descriptor can name, written anew for every step: the ring copies them. */
+const DEPENDENCY_LISTS = Array.from({ length: MOST_DEPENDENCIES + 1 }, (_, length) =>
+  Array.from({ length }, () => ({ queue: 0, sequence: 0, tilewise: false })),
+);
 
 function dependencyFailed(cause: unknown): GpuosError {
   return new GpuosError('GPUOS_DEPENDENCY_FAILED', 'A value that this one is made from was never computed.', { cause });
@@ -39,7 +42,7 @@ export class PlanRunner {
     if (this.#addresses.length < count) this.#addresses = new Int32Array(count * 2);
     const addresses = this.#addresses;
     this.#failed.clear();
-    for (let i = 0; i < externals.length; i++) {
+    for (let i = 0; i < plan.externals; i++) {
       const { storage, offset } = externals[i] as Tensor;
       if (storage === undefined) continue;
       addresses[i] = storage.block.address + offset * 4;
@@ -104,27 +107,29 @@ export class PlanRunner {
     // Memory that is used anew may still be in use by tasks up to here.
     let after = workspace?.lastUse ?? -1;
     for (const storage of owned) after = Math.max(after, storage.block.lastUse);
-    const sequences = new Array<number>(plan.steps.length);
+    if (this.#sequences.length < plan.steps.length) this.#sequences = new Float64Array(2 * plan.steps.length);
+    const sequences = this.#sequences;
     const failures: unknown[] = [];
+    const order = this.#order;
     for (let index = 0; index < plan.steps.length; index++) {
       const step = plan.steps[index] as Step;
       this.#failure = undefined;
-      const dependencies = this.#dependencies(plan, step, sequences, failures, externals, packings, queue);
+      order.dependencies = this.#dependencies(plan, step, failures, externals, packings, queue);
       if (this.#failure !== undefined) {
         failures[index] = this.#failure;
         sequences[index] = -1;
         continue;
       }
-      const order = {
-        after: step.after >= 0 ? Math.max(after, sequences[step.after] as number) : after,
-        dependencies: dependencies.length > MOST_DEPENDENCIES ? this.#joined(dependencies, queue) : dependencies,
-      };
+      order.after = step.after >= 0 ? Math.max(after, sequences[step.after] as number) : after;
       sequences[index] =
         step.params < 0 ? this.#writeInline(step, externals, order, queue) : this.#write(step, params as Block, externals, order, queue);
       this.#counters.tasks++;
     }
     const last = queue.tail - 1;
-    for (const external of externals) if (external.storage !== undefined) external.storage.block.lastUse = last;
+    for (let i = 0; i < plan.externals; i++) {
+      const { storage } = externals[i] as Tensor;
+      if (storage !== undefined) storage.block.lastUse = last;
+    }
     for (const packing of packings) if (packing !== undefined) packing.block.lastUse = last;
     owned.forEach((storage, i) => {
       const { step } = plan.owned[i] as Plan['owned'][number];
@@ -141,52 +146,73 @@ export class PlanRunner {
   /** Why the step at hand cannot run. */
   #failure: unknown;
 
+  /** Sequences of the run's steps; -1: it was not submitted. */
+  #sequences = new Float64Array(64);
+  readonly #order: { after: number; dependencies: readonly Dependency[] } = { after: -1, dependencies: [] };
+  // What the step at hand waits for.
+  readonly #producers: number[] = [];
+  readonly #tilewise: boolean[] = [];
+  #count = 0;
+
   /** What a step waits for. Sets #failure if one of its producers has failed already: then it is not to be submitted. */
   #dependencies(
     plan: Plan,
     step: Step,
-    sequences: readonly number[],
     failures: readonly unknown[],
     externals: readonly Tensor[],
     packings: readonly (Storage | undefined)[],
     queue: Queue,
-  ): Dependency[] {
+  ): readonly Dependency[] {
+    this.#count = 0;
     const first = plan.externals;
-    let list = NO_DEPENDENCIES;
-    const add = (sequence: number, tilewise: boolean): void => {
-      if (sequence < queue.mark) {
-        // Complete, but perhaps not well: a full ring lets tasks of this very run end before its last is written.
-        const failure = sequence < 0 ? undefined : queue.failure(sequence);
-        if (failure !== undefined) this.#failure ??= dependencyFailed(failure);
-        return;
-      }
-      if (list.some((known) => known.sequence === sequence)) return;
-      if (list === NO_DEPENDENCIES) list = [];
-      list.push({ queue: 0, sequence, tilewise });
-    };
     for (let i = 0; i < step.dependencies.length; i++) {
       const producer = step.dependencies[i] as number;
-      this.#failure ??= failures[producer];
-      add(sequences[producer] as number, ((step.tilewise >> i) & 1) !== 0);
+      if (failures.length > 0) this.#failure ??= failures[producer];
+      this.#waitFor(this.#sequences[producer] as number, ((step.tilewise >> i) & 1) !== 0, queue);
     }
     for (let i = 0; i < step.externals.length; i++) {
       const external = step.externals[i] as number;
-      const source = external < first ? external : (plan.packings[external - first] as Packing).external;
-      this.#failure ??= this.#failed.get(source);
+      if (this.#failed.size > 0) {
+        const source = external < first ? external : (plan.packings[external - first] as Packing).external;
+        this.#failure ??= this.#failed.get(source);
+      }
       const storage = external < first ? (externals[external] as Tensor).storage : packings[external - first];
-      if (storage !== undefined && storage.producer >= 0) add(storage.producer, false);
+      if (storage !== undefined && storage.producer >= 0) this.#waitFor(storage.producer, false, queue);
+    }
+    if (this.#count > MOST_DEPENDENCIES) return this.#joined(queue);
+    const list = DEPENDENCY_LISTS[this.#count] as { queue: number; sequence: number; tilewise: boolean }[];
+    for (let i = 0; i < this.#count; i++) {
+      const dependency = list[i] as { sequence: number; tilewise: boolean };
+      dependency.sequence = this.#producers[i] as number;
+      dependency.tilewise = this.#tilewise[i] as boolean;
     }
     return list;
   }
 
+  #waitFor(sequence: number, tilewise: boolean, queue: Queue): void {
+    if (sequence < queue.mark) {
+      // Complete, but perhaps not well: a full ring lets tasks of this very run end before its last is written.
+      const failure = sequence < 0 || !queue.hasFailures ? undefined : queue.failure(sequence);
+      if (failure !== undefined) this.#failure ??= dependencyFailed(failure);
+      return;
+    }
+    for (let i = 0; i < this.#count; i++) if (this.#producers[i] === sequence) return;
+    this.#producers[this.#count] = sequence;
+    this.#tilewise[this.#count++] = tilewise;
+  }
+
   /** More producers than a descriptor holds are gathered by tasks that do nothing, so that the failure of each is passed on. */
-  #joined(dependencies: Dependency[], queue: Queue): Dependency[] {
-    let list = dependencies;
+  #joined(queue: Queue): readonly Dependency[] {
+    let list: Dependency[] = [];
+    for (let i = 0; i < this.#count; i++) {
+      list.push({ queue: 0, sequence: this.#producers[i] as number, tilewise: this.#tilewise[i] as boolean });
+    }
     while (list.length > MOST_DEPENDENCIES) {
-      const order = { after: -1, dependencies: list.slice(0, MOST_DEPENDENCIES) };
+      // The last ones: the first may be waited for tile by tile, which only the step itself can.
+      const order = { after: -1, dependencies: list.slice(-MOST_DEPENDENCIES).map((each) => ({ ...each, tilewise: false })) };
       const sequence = queue.writeInline(this.#system.operators.builtIn('nop'), 1, [], [1], order);
       this.#counters.tasks++;
-      list = [...list.slice(MOST_DEPENDENCIES), { queue: 0, sequence, tilewise: false }];
+      list = [...list.slice(0, -MOST_DEPENDENCIES), { queue: 0, sequence, tilewise: false }];
     }
     return list;
   }
@@ -198,13 +224,7 @@ export class PlanRunner {
     } else words[at] = value | 0;
   }
 
-  #write(
-    step: Step,
-    params: Block,
-    externals: readonly Tensor[],
-    order: { after: number; dependencies: Dependency[] },
-    queue: Queue,
-  ): number {
+  #write(step: Step, params: Block, externals: readonly Tensor[], order: Order, queue: Queue): number {
     const { i32 } = this.#system.device.views();
     const { stages } = step;
     for (let i = 0; i < stages.length; i++) this.#writeStage(i32, stages[i] as Stage, params.address, externals);
@@ -241,7 +261,7 @@ export class PlanRunner {
   readonly #inlinePointers: number[] = [];
   readonly #inlineWords = new Int32Array(INLINE_WORDS);
 
-  #writeInline(step: Step, externals: readonly Tensor[], order: { after: number; dependencies: Dependency[] }, queue: Queue): number {
+  #writeInline(step: Step, externals: readonly Tensor[], order: Order, queue: Queue): number {
     const stage = step.stages[0] as Stage;
     const pointers = this.#inlinePointers;
     pointers.length = stage.pointers.length;

@@ -42,7 +42,8 @@ export interface Step {
 
 /** Where a value that the caller may ask for lies after a run. */
 export interface Result {
-  readonly node: number;
+  /** See GraphNode.tag. */
+  readonly tag: number;
   /** Owned output, or ~external for a view of one. */
   readonly memory: number;
   readonly strides: readonly number[];
@@ -283,7 +284,7 @@ export class Planner {
       if (!node.alive && !node.needed) return;
       const { base, view } = this.#fusion.operands[index] as Operand;
       const memory = isExternal(base) ? base : ownedOf.get(base);
-      if (memory !== undefined) results.push({ node: index, memory, strides: view.strides, offset: view.offset });
+      if (memory !== undefined) results.push({ tag: node.tag, memory, strides: view.strides, offset: view.offset });
     });
     return results;
   }

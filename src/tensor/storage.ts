@@ -8,8 +8,8 @@ export class Storage {
   refs = 1;
   /** Flushes in which it was the second matrix of a product. */
   products = 0;
-  /** The last such flush. */
-  productStamp = 0;
+  /** The last such recording. */
+  productWindow = 0;
   /** The same matrix in the order that matmul reads fastest, made once for a constant: as it is and transposed, for example. */
   packed: Map<string, Storage> | undefined;
   /** Why it never got its values. */

@@ -1,6 +1,7 @@
-import type { Attributes, DType, OperatorDefinition, Shape } from '../ops/define.ts';
+import type { Attributes, DType, Shape } from '../ops/define.ts';
 import type { HostData } from '../ops/host-tensor.ts';
 import type { Engine } from './engine.ts';
+import type { Operation } from './operations.ts';
 import type { ShapeInfo } from './shape-info.ts';
 import type { Storage } from './storage.ts';
 
@@ -17,11 +18,8 @@ export class Tensor {
   /** @internal */ readonly engine: Engine;
   /** @internal */ readonly info: ShapeInfo;
   readonly dtype: DType;
-  /** @internal Number of the definition, for the form. */ operator: number;
-  /** @internal What makes it; undefined for a leaf. */ definition: OperatorDefinition | undefined;
+  /** @internal What makes it; undefined for a leaf, and once it has run. */ operation: Operation | undefined;
   /** @internal */ inputs: readonly Tensor[];
-  /** @internal */ attributes: Attributes;
-  /** @internal Number of the attributes, equal for equal ones. */ attributesId = 0;
   /** @internal Which output of its only input it is; 0: it is a value of its own. */ output = 0;
   /** @internal All outputs of its operator, where that has several. */ siblings: readonly Tensor[] | undefined = undefined;
   /** @internal Memory, once it has any. */ storage: Storage | undefined = undefined;
@@ -32,28 +30,17 @@ export class Tensor {
   /** @internal The caller may still ask for it. */ handle = true;
   /** @internal Recorded operations that need it and have not run. */ uses = 0;
   /** @internal Planned without memory of its own in an earlier flush; the next that needs it keeps it. */ skipped = false;
-  /** @internal Flush that it was numbered in, and its number there. */ stamp = 0;
+  /** @internal The recording that it is numbered in, and its number there; ~k: external k. */ window = 0;
   /** @internal */ index = 0;
-
   /** @internal Freed when it becomes garbage; others belong to a scope or to a caller who disposes of them. */ tracked = false;
 
   /** @internal */
-  constructor(
-    engine: Engine,
-    info: ShapeInfo,
-    dtype: DType,
-    operator: number,
-    definition: OperatorDefinition | undefined,
-    inputs: readonly Tensor[],
-    attributes: Attributes,
-  ) {
+  constructor(engine: Engine, info: ShapeInfo, dtype: DType, operation: Operation | undefined, inputs: readonly Tensor[]) {
     this.engine = engine;
     this.info = info;
     this.dtype = dtype;
-    this.operator = operator;
-    this.definition = definition;
+    this.operation = operation;
     this.inputs = inputs;
-    this.attributes = attributes;
     this.strides = info.strides;
   }
 

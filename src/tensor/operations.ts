@@ -1,0 +1,72 @@
+import { checkAttributes } from '../ops/attributes.ts';
+import type { Attributes, OperatorDefinition } from '../ops/define.ts';
+import { NO_ATTRIBUTES } from './tensor.ts';
+
+/** An operator with its attributes, which are frozen. Equal ones are one object, so that a recording can name them by a number. */
+export interface Operation {
+  readonly id: number;
+  readonly definition: OperatorDefinition;
+  readonly attributes: Attributes;
+}
+
+/** Operations known by their attributes; more are forgotten. A program whose attributes change at every call makes a new one each time. */
+const MAX_KNOWN = 65_536;
+
+export class Operations {
+  readonly #plain = new Map<OperatorDefinition, Operation>();
+  /** By the operator and a text of the attributes. */
+  readonly #known = new Map<string, Operation>();
+  /** By the caller's object, if that cannot change. */
+  #frozen = new WeakMap<Attributes, Map<OperatorDefinition, Operation>>();
+  #ids = 0;
+
+  /** The operator without attributes. */
+  plain(definition: OperatorDefinition): Operation {
+    let operation = this.#plain.get(definition);
+    if (operation === undefined) {
+      operation = { id: this.#ids++, definition, attributes: NO_ATTRIBUTES };
+      this.#plain.set(definition, operation);
+    }
+    return operation;
+  }
+
+  /**
+   * The operator with these attributes, checked, and with their defaults. A frozen object is taken to stay as
+   * it is, its lists as well, and is checked once.
+   * @throws GPUOS_BAD_ATTRIBUTE
+   */
+  of(definition: OperatorDefinition, attributes: Attributes): Operation {
+    if (attributes === NO_ATTRIBUTES && definition.attributes === undefined) return this.plain(definition);
+    const frozen = Object.isFrozen(attributes);
+    const before = frozen ? this.#frozen.get(attributes)?.get(definition) : undefined;
+    if (before !== undefined) return before;
+    const given = checkAttributes(definition, attributes);
+    const key = `${this.plain(definition).id} ${JSON.stringify(given, encodeNumber)}`;
+    let operation = this.#known.get(key);
+    if (operation === undefined) {
+      if (this.#known.size >= MAX_KNOWN) {
+        // Numbers are not given twice, so what is recorded or planned under an old one stays right.
+        this.#known.clear();
+        this.#frozen = new WeakMap();
+      }
+      // A copy: the plan is made later, and the caller may have written its lists by then.
+      const own = Object.entries(given).map(([name, value]) => [name, Array.isArray(value) ? Object.freeze([...value]) : value]);
+      operation = { id: this.#ids++, definition, attributes: Object.freeze(Object.fromEntries(own)) };
+      this.#known.set(key, operation);
+    }
+    if (frozen) {
+      let byDefinition = this.#frozen.get(attributes);
+      if (byDefinition === undefined) {
+        byDefinition = new Map();
+        this.#frozen.set(attributes, byDefinition);
+      }
+      byDefinition.set(definition, operation);
+    }
+    return operation;
+  }
+}
+
+/** JSON has no infinities, no NaN and no -0, but attributes do, and different attributes must not look alike. */
+function encodeNumber(_: string, value: unknown): unknown {
+  return typeof value === 'number' && (!Number.isFinite(value) || Object.is(value, -0)) ? `#${Object.is(value, -0) ? '-0' : value}` : value;
+}

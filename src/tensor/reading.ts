@@ -1,0 +1,91 @@
+import { type HostData, hostData } from '../ops/host-tensor.ts';
+import type { System } from '../runtime/system.ts';
+import type { Lifetimes } from './lifetime.ts';
+import type { Recorder } from './recorder.ts';
+import type { Storage } from './storage.ts';
+import type { Submission } from './submission.ts';
+import type { Tensor } from './tensor.ts';
+import { isContiguous } from './view.ts';
+
+/** Brings values to the host. */
+export class Reading {
+  readonly #system: System;
+  readonly #recorder: Recorder;
+  readonly #submission: Submission;
+  readonly #lifetimes: Lifetimes;
+
+  constructor(system: System, recorder: Recorder, submission: Submission, lifetimes: Lifetimes) {
+    this.#system = system;
+    this.#recorder = recorder;
+    this.#submission = submission;
+    this.#lifetimes = lifetimes;
+  }
+
+  /** The tensor, or a copy of it, with memory that its values are or will be in, in order. */
+  #ready(tensor: Tensor): Tensor {
+    if (tensor.storage === undefined) this.#submission.flush(tensor, true);
+    if (tensor.storage !== undefined && isContiguous(tensor.info, tensor)) return tensor;
+    const copy = this.#recorder.contiguous(tensor);
+    try {
+      if (copy.storage === undefined) this.#submission.flush(copy, true);
+    } catch (error) {
+      this.#lifetimes.dispose(copy);
+      throw error;
+    }
+    return copy;
+  }
+
+  #check(tensor: Tensor): void {
+    this.#system.checkOpen();
+    this.#recorder.check(tensor);
+  }
+
+  async data(tensor: Tensor): Promise<HostData> {
+    this.#check(tensor);
+    if (tensor.value !== undefined && tensor.storage === undefined) return readValue(tensor);
+    const ready = this.#ready(tensor);
+    // The tensor may be disposed of meanwhile; its memory stays until it is read.
+    const storage = (ready.storage as Storage).retain();
+    const { offset } = ready;
+    try {
+      if (storage.producer >= 0) await this.#system.queue(0).wait(storage.producer);
+      return this.#read(ready, storage, offset);
+    } finally {
+      storage.release();
+      if (ready !== tensor) this.#lifetimes.dispose(ready);
+    }
+  }
+
+  dataSync(tensor: Tensor): HostData {
+    this.#check(tensor);
+    if (tensor.value !== undefined && tensor.storage === undefined) return readValue(tensor);
+    const ready = this.#ready(tensor);
+    const storage = ready.storage as Storage;
+    try {
+      if (storage.producer >= 0) this.#system.queue(0).waitSync(storage.producer);
+      return this.#read(ready, storage, ready.offset);
+    } finally {
+      if (ready !== tensor) this.#lifetimes.dispose(ready);
+    }
+  }
+
+  /** Copies complete values out. @throws the error of the task that was to make them */
+  #read({ dtype, size }: Tensor, storage: Storage, offset: number): HostData {
+    if (storage.error === undefined && storage.producer >= 0) storage.error = this.#system.queue(0).failure(storage.producer);
+    if (storage.error !== undefined) throw storage.error;
+    const at = (storage.block.address >> 2) + offset;
+    const { f32, i32 } = this.#system.device.views();
+    if (dtype === 'bool') return Uint8Array.from(i32.subarray(at, at + size));
+    // All of it is written next, so it need not be zero first.
+    const { buffer } = Buffer.allocUnsafeSlow(size * 4);
+    const values = dtype === 'float32' ? new Float32Array(buffer) : new Int32Array(buffer);
+    values.set((dtype === 'float32' ? f32 : i32).subarray(at, at + size));
+    return values;
+  }
+}
+
+function readValue(tensor: Tensor): HostData {
+  const data = hostData(tensor.dtype, 1);
+  data[0] = tensor.value as number;
+  return data;
+}

@@ -1,0 +1,239 @@
+import { GpuosError } from '../errors.ts';
+import { checkInputCount } from '../ops/attributes.ts';
+import { type Attributes, type DType, defineOperator, type ExpressionBuilder, type OperatorDefinition, type Shape } from '../ops/define.ts';
+import { operatorByName } from '../ops/index.ts';
+import { MAPS } from '../ops/map.ts';
+import type { Activation } from '../ops/matrix.ts';
+import type { MapName } from '../ops/program.ts';
+import type { Engine } from './engine.ts';
+import type { Lifetimes } from './lifetime.ts';
+import { type Operation, Operations } from './operations.ts';
+import { type ShapeInfo, shapeInfo } from './shape-info.ts';
+import type { Submission } from './submission.ts';
+import { NO_ATTRIBUTES, NO_INPUTS, Tensor } from './tensor.ts';
+import { composeView } from './view.ts';
+
+/** What a multiplication and addition of a product takes on one core. */
+const PRODUCT_NS = 0.05;
+
+const SCALAR = shapeInfo([]);
+
+/** A view's elements brought into memory of their own; what reading a strided tensor records. */
+const COPY = defineOperator({
+  name: 'cast',
+  family: 'map',
+  kind: 'map',
+  about: 'the same values in contiguous memory',
+  inputs: ['x'],
+  infer: (inputs) => inputs,
+});
+
+/** An operator of the library by its name, with what the quick ways need. */
+interface Entry {
+  readonly definition: OperatorDefinition;
+  readonly plain: Operation;
+  /** For maps: the rule of types, so that the common case needs no call of infer. */
+  readonly rule: (typeof MAPS)[MapName] | undefined;
+}
+
+/** Checks operations on tensors and records them; nothing runs here. */
+export class Recorder {
+  readonly #engine: Engine;
+  readonly #submission: Submission;
+  readonly #lifetimes: Lifetimes;
+  readonly #operations = new Operations();
+  readonly #entries = new Map<string, Entry>();
+
+  constructor(engine: Engine, submission: Submission, lifetimes: Lifetimes) {
+    this.#engine = engine;
+    this.#submission = submission;
+    this.#lifetimes = lifetimes;
+  }
+
+  #entry(name: string): Entry {
+    let entry = this.#entries.get(name);
+    if (entry === undefined) {
+      const definition = operatorByName(name);
+      const rule = definition.kind === 'map' ? MAPS[name as MapName] : undefined;
+      entry = { definition, plain: this.#operations.plain(definition), rule };
+      this.#entries.set(name, entry);
+    }
+    return entry;
+  }
+
+  /** @throws GPUOS_TENSOR_DISPOSED, GPUOS_SHUT_DOWN */
+  check(tensor: Tensor): void {
+    if (!tensor.handle)
+      throw new GpuosError('GPUOS_TENSOR_DISPOSED', `A tensor of shape [${tensor.shape.join()}] was used after it was disposed of.`);
+    if (tensor.engine !== this.#engine) throw new GpuosError('GPUOS_SHUT_DOWN', 'The tensor belongs to another system.');
+  }
+
+  /** An element-wise operation of one input, the quick way. */
+  unary(name: string, x: Tensor): Tensor {
+    const { definition, plain, rule } = this.#entry(name);
+    if (rule === undefined || rule.inputs.length !== 1 || name === 'cast') return this.apply(name, [x], NO_ATTRIBUTES)[0] as Tensor;
+    this.check(x);
+    if (!rule.operands.includes(x.dtype)) definition.infer([x], NO_ATTRIBUTES);
+    return this.#push(plain, x.info, rule.result === 'bool' ? 'bool' : x.dtype, [x]);
+  }
+
+  /** An element-wise operation of two inputs, the quick way; a number is taken as a scalar of the other's dtype. */
+  binary(name: string, a: Tensor, other: Tensor | number): Tensor {
+    this.check(a);
+    const b = typeof other === 'number' ? this.hidden(other, a.dtype) : other;
+    const { plain, rule } = this.#entry(name);
+    if (
+      rule === undefined ||
+      rule.inputs.length !== 2 ||
+      a.dtype !== b.dtype ||
+      !rule.operands.includes(a.dtype) ||
+      (a.info !== b.info && (b.size !== 1 || b.rank > a.rank))
+    ) {
+      return this.apply(name, [a, b], NO_ATTRIBUTES)[0] as Tensor;
+    }
+    if (typeof other !== 'number') this.check(b);
+    return this.#push(plain, a.info, rule.result === 'bool' ? 'bool' : a.dtype, [a, b]);
+  }
+
+  /** Any operator of the library. */
+  apply(name: string, inputs: readonly Tensor[], attributes: Attributes): Tensor[] {
+    const { definition } = this.#entry(name);
+    for (const input of inputs) this.check(input);
+    return this.#apply(definition, inputs, attributes);
+  }
+
+  /** A scalar that only one operation knows. */
+  hidden(value: number, dtype: DType): Tensor {
+    const tensor = new Tensor(this.#engine, SCALAR, dtype, undefined, NO_INPUTS);
+    tensor.value = inDType(value, dtype);
+    return tensor;
+  }
+
+  /** The values of a strided tensor in memory of their own. */
+  contiguous(tensor: Tensor): Tensor {
+    return this.#push(this.#operations.plain(COPY), tensor.info, tensor.dtype, [tensor]);
+  }
+
+  #apply(definition: OperatorDefinition, inputs: readonly Tensor[], attributes: Attributes): Tensor[] {
+    const operation = this.#operations.of(definition, attributes);
+    const checked = operation.attributes;
+    checkInputCount(definition, inputs.length);
+    const specs = definition.infer(inputs, checked);
+    const spec = specs[0] as { shape: Shape; dtype: DType };
+    if (definition.kind === 'composite' && definition.expand !== undefined) {
+      return [this.#expand(definition.expand, inputs, checked)];
+    }
+    if (definition.name === 'matmul') return [this.#matmul(definition, inputs, checked, shapeInfo(spec.shape))];
+    const info = shapeInfo(spec.shape);
+    if (definition.kind === 'view') return [this.#view(operation, inputs[0] as Tensor, info)];
+    if (definition.kind === 'fixed') for (const input of inputs) this.#engine.ensureStorage(input);
+    if (specs.length === 1) return [this.#push(operation, info, spec.dtype, inputs)];
+    // Several outputs run, and get their memory, together: they are recorded before anything is submitted.
+    const outputs: Tensor[] = [];
+    for (let output = 0; output < specs.length; output++) {
+      const { shape, dtype } = specs[output] as { shape: Shape; dtype: DType };
+      const from = output === 0 ? inputs : [outputs[0] as Tensor];
+      const tensor = new Tensor(this.#engine, shapeInfo(shape), dtype, operation, from);
+      tensor.output = output;
+      tensor.siblings = outputs;
+      outputs.push(tensor);
+      this.#submission.record(tensor);
+    }
+    this.#submission.submitIfFull(outputs);
+    return outputs;
+  }
+
+  #push(operation: Operation, info: ShapeInfo, dtype: DType, inputs: readonly Tensor[]): Tensor {
+    const tensor = new Tensor(this.#engine, info, dtype, operation, inputs);
+    this.#submission.record(tensor);
+    if (this.#submission.full) this.#submission.submitIfFull([tensor]);
+    return tensor;
+  }
+
+  /** Bias and activation are element-wise operations on the product, so that they fuse like any other. */
+  #matmul(definition: OperatorDefinition, inputs: readonly Tensor[], attributes: Attributes, info: ShapeInfo): Tensor {
+    const [a, b, bias] = inputs as [Tensor, Tensor, Tensor?];
+    for (const input of [a, b]) this.#engine.ensureStorage(input);
+    const activation = attributes['activation'] as Activation;
+    const plain = { transposeA: attributes['transposeA'], transposeB: attributes['transposeB'], activation: 'none' } as Attributes;
+    this.#submission.submitEarly();
+    let result = this.#push(this.#operations.of(definition, plain), info, 'float32', [a, b]);
+    const inner = a.info.dims[a.rank - (attributes['transposeA'] === true ? 2 : 1)] as number;
+    this.#submission.countProduct(info.size * inner * PRODUCT_NS);
+    if (bias !== undefined) {
+      result.handle = false;
+      result = this.#push(this.#entry('add').plain, info, 'float32', [result, bias]);
+    }
+    if (activation !== undefined && activation !== 'none') {
+      result.handle = false;
+      result = this.#push(this.#entry(activation).plain, info, 'float32', [result]);
+    }
+    return result;
+  }
+
+  #view(operation: Operation, x: Tensor, info: ShapeInfo): Tensor {
+    if (x.value !== undefined && x.storage === undefined) {
+      if (info.size === 1) {
+        const tensor = new Tensor(this.#engine, info, x.dtype, undefined, NO_INPUTS);
+        tensor.value = x.value;
+        return tensor;
+      }
+      this.#engine.ensureStorage(x);
+    }
+    if (x.storage !== undefined) {
+      const view = composeView(operation.definition.name, operation.attributes, x.info, x, info);
+      if (view !== undefined) {
+        const tensor = new Tensor(this.#engine, info, x.dtype, undefined, NO_INPUTS);
+        tensor.strides = view.strides;
+        tensor.offset = view.offset;
+        this.#lifetimes.settle(tensor, x.storage.retain());
+        return tensor;
+      }
+    }
+    return this.#push(operation, info, x.dtype, [x]);
+  }
+
+  /** What the composite that is being expanded has recorded so far. */
+  #inner: Tensor[] = [];
+
+  /**
+   * Records what a composite consists of. Its inner values keep their handles until all of it is recorded:
+   * in the middle a full window may be submitted, and they may be used again after that.
+   */
+  #expand(expand: NonNullable<OperatorDefinition['expand']>, inputs: readonly Tensor[], attributes: Attributes): Tensor {
+    const outer = this.#inner;
+    const inner: Tensor[] = [];
+    this.#inner = inner;
+    let recorded: Tensor | undefined;
+    try {
+      recorded = expand(this.#builder, inputs, attributes);
+    } finally {
+      this.#inner = outer;
+      for (let i = 0; i < inner.length; i++) if (inner[i] !== recorded) this.#lifetimes.dispose(inner[i] as Tensor);
+    }
+    const result = recorded as Tensor;
+    if (!inputs.includes(result)) return result;
+    // An expansion may be one of its inputs: that needs a handle of its own.
+    return this.#view(this.#operations.of(operatorByName('reshape'), { shape: result.shape }), result, result.info);
+  }
+
+  /** How composite operators record what they consist of. */
+  readonly #builder: ExpressionBuilder<Tensor> = {
+    apply: (operator, inputs, attributes = NO_ATTRIBUTES) => {
+      const result = this.#apply(operatorByName(operator), inputs, attributes)[0] as Tensor;
+      this.#inner.push(result);
+      return result;
+    },
+    constant: (value, dtype = 'float32') => {
+      const tensor = this.hidden(value, dtype);
+      tensor.constant = true;
+      return tensor;
+    },
+    spec: (value) => value,
+  };
+}
+
+/** The value that a device would hold. */
+export function inDType(value: number, dtype: DType): number {
+  return dtype === 'float32' ? Math.fround(value) : dtype === 'int32' ? value | 0 : Number(value !== 0);
+}
