@@ -4,8 +4,8 @@
  * finishing a tile and publishing, between publishing and moving the mark; its recovery by the supervisor while the
  * other worker and the producer go on [code: recover]; help for the cursor that it left behind [code: help]
  * [code: advanceCursor]; its replacement under the same owner id, which may die as well (DEATHS); a death inside a
- * barrier task; dependents of a lost task; the ring full meanwhile [code: ringSpace]. The step is that of tiles.pml
- * [code: step] [code: claimTile] [code: finishTile] [code: publishCompletion] [code: advanceMark] [code: run].
+ * barrier task; dependents of a lost task; the ring full meanwhile [code: ringSpace]; a death ahead of the cursor
+ * [code: followTile] (configuration FOLLOW). The step is that of tiles.pml [code: step] [code: claimTile] [code: finishTile] [code: publishCompletion] [code: advanceMark] [code: run].
  *
  * Abstracts: how the death is noticed (a worker's exit event: a worker is never recovered while it lives); the reading
  * of a descriptor (ring.pml); parking (park.pml; the replacement begins with a step, so no bell is lost with a worker);
@@ -20,13 +20,21 @@
 #define DEATHS 1
 #endif
 #define WORKERS 2
+#ifdef FOLLOW
+#define TILES(n) ((n) < 2 -> 2 : 1)
+#define BARRIER(n) (0)
+#define DEPENDENT(n) ((n) == 1)
+#define TILEWISE(n) ((n) == 1)
+#else
 #define TILES(n) ((n) == 0 || (n) == 3 -> 2 : 1)
 #define BARRIER(n) ((n) == 1)
 #define DEPENDENT(n) ((n) == 2)
+#endif
 #define FAILS(n, t) OK
 #include "sequence.inc"
 #include "executor.inc"
 
+byte tail = FIRST;                          /* written by the host when the tags are */
 bool dying[WORKERS + 1], exited[WORKERS + 1];
 byte deaths;
 
@@ -50,7 +58,7 @@ proctype host() {
     RING_SPACE(SEQ(n));
     if :: n >= R -> collect(n - R) :: else fi;
     writeDescriptor(n, i);
-    n++
+    d_step { n++; tail = SEQ(n) }
   :: else -> break
   od;
   mark == SEQ(N);
@@ -79,18 +87,25 @@ end_idle:
   od
 }
 
-/* [code: recover] Every task from the mark to the cursor, both included, is published, whether or not a tile of it was
- * held by the dead: it may have died between its last tile and the publication. */
+/* [code: recover] Every task from the mark to the tail is published, whether or not a tile of it was held by the dead:
+ * it may have died between its last tile and the publication. Not only to the cursor: followTile claims ahead of it.
+ * The tail's own sequence is looked at too. Its task may be there, and claimed: the tail is written after the tags, by
+ * another thread than this one, so it may be one behind. */
 inline recover(who) {
+#ifdef MUTANT_RECOVER_TO_CURSOR
   s = mark;
   last = cursorSeq;
+#else
+  last = tail;
+  s = mark;
+#endif
   do
-#ifdef MUTANT_RECOVER_BEFORE_CURSOR
+#ifdef MUTANT_RECOVER_BEFORE_TAIL
   :: OLDER(s, last) ->
 #else
   :: OLDER(s, NEXT(last)) ->
 #endif
-    atomic { found = (tag[SLOT(s)] == s); if :: found -> n = task[SLOT(s)] :: else fi };
+    atomic { found = READY(SLOT(s), s); if :: found -> n = task[SLOT(s)] :: else fi };
     if
     :: found ->
 #ifdef MUTANT_RECOVER_HELD_ONLY

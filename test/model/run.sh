@@ -16,15 +16,23 @@ limit=${LIMIT_SECONDS:-200}                # of processor time, a search
 rows='
 death holds
 death holds -DN=1 -DDEATHS=2
+death holds -DFOLLOW=1 -DN=2
 park holds
 table acyclic
 ring acyclic
 tiles acyclic
 tiles acyclic -DLONG
 tiles holds -DWORKERS=3 -DN=2
+tiles holds -DFOLLOW=1
+tiles acyclic -DFOLLOW=1 -DN=4
+tiles acyclic -DFOLLOW=2
+tiles holds -DFOLLOW=1 -DS=12 -DR=3 -DN=4
+tiles holds -DFOLLOW=1 -DN=4 -DWORD_LATE
+tiles holds -DFOLLOW=1 -DN=4 -DTILE_SEQUENCE_IGNORED
 collect acyclic
 collect holds -DR=3
 dependency acyclic
+dependency acyclic -DTILEWISE
 park acyclic -DN=2
 ring found -DMUTANT_ONE_TAG
 ring found -DMUTANT_NO_VALIDATE
@@ -39,8 +47,19 @@ tiles found -DMUTANT_PUBLISH_UNCHECKED
 tiles found -DMUTANT_PUBLISH_UNSCANNED
 tiles found -DMUTANT_RETIRE_BY_MARK
 tiles found -DLONG -DMUTANT_LEFTOVER_WORDS
+tiles found -DFOLLOW=1 -DMUTANT_FOLLOW_UNTAGGED
+tiles found -DFOLLOW=1 -DMUTANT_FOLLOW_ONE_TAG
+tiles found -DFOLLOW=1 -DMUTANT_FIELDS_BEFORE_TAGS
+tiles found -DFOLLOW=1 -DMUTANT_FOLLOW_CLAIMED
+tiles found -DFOLLOW=1 -DMUTANT_FOLLOW_STORE
+tiles found -DFOLLOW=1 -DMUTANT_FOLLOW_ANY_COUNT
+tiles found -DFOLLOW=1 -DMUTANT_TILE_STATUS_IGNORED
+tiles found -DFOLLOW=1 -DMUTANT_TILE_CLAIMED_IS_DONE
+tiles found -DFOLLOW=1 -DMUTANT_RETIRE_BY_MARK
+tiles found -DFOLLOW=1 -DMUTANT_NO_HELP
 collect found -DMUTANT_ADOPT_COUNT
 dependency found -DMUTANT_REUSE_AT_ONCE
+dependency found -DTILEWISE -DMUTANT_TILE_SEQUENCE_IGNORED
 table found -DMUTANT_POSITIONS_AT_SUBMIT
 table found -DMUTANT_FREE_AT_FLIP
 table found -DMUTANT_FREE_BY_OWN_QUEUE
@@ -60,7 +79,8 @@ park found -DMUTANT_CANCEL_BEFORE_LEFT
 death found -DMUTANT_REPLACE_FIRST
 death found -DMUTANT_NO_RECOVERY
 death found -DMUTANT_RECOVER_HELD_ONLY
-death found -DMUTANT_RECOVER_BEFORE_CURSOR
+death found -DFOLLOW=1 -DN=2 -DMUTANT_RECOVER_TO_CURSOR
+death found -DMUTANT_RECOVER_BEFORE_TAIL
 death found -DMUTANT_RECOVER_KEEPS_MARK
 death found -DMUTANT_RECOVER_STOPS_AT_REUSED
 death found -DMUTANT_RETIRE_BY_MARK

@@ -5,12 +5,21 @@
  * sees the last tile done [code: publishCompletion] [code: advanceMark], the publisher that stalls until its slot
  * serves a later task (ABA), a failed dependency read before its slot is used again [code: dependenciesDone], a
  * barrier between tasks, the full ring [code: ringSpace], tile words left over from tasks long past
- * [code: writeDescriptor] (configuration LONG: one worker, a sequence space that wraps under the same word).
+ * [code: writeDescriptor] (configuration LONG: one worker, a sequence space that wraps under the same word); tile-wise
+ * dependencies [code: tileDone] and tiles followed ahead of the cursor [code: followTile], with the descriptor read in
+ * pieces there (configurations FOLLOW, 1 and 2).
  *
- * Abstracts: the reading of a descriptor (ring.pml); what a function does (it fails or not); parking (park.pml).
+ * Abstracts: the reading of a descriptor at the cursor (ring.pml); which function a task gets (table.pml); what a function does (it fails or not); parking (park.pml).
  *
  * Proved: no tile runs twice or never, no task ends twice, early or with another status than its first failing
- * tile's, nothing runs on the output of a failed task, no deadlock, no endless cycle. */
+ * tile's, nothing runs on the output of a failed task, no deadlock, no endless cycle. With FOLLOW moreover: no tile runs
+ * with the fields of another task; a tile with a tile-wise dependency runs only when its own tile of that task ended
+ * well, and the task fails when any failed; no barrier runs before all tiles in front of it are claimed, and no tile
+ * before the barrier in front of it has ended.
+ *
+ * Two things are not needed for that, and the rows WORD_LATE and TILE_SEQUENCE_IGNORED show it: that followTile reads the
+ * tile word first (any word of an earlier life shows that the slot was not used anew until then), and that tileDone
+ * compares the sequence, as long as both tasks are of one queue (between queues it counts: dependency.pml). */
 #ifdef LONG
 #define S 8
 #define N 9
@@ -21,17 +30,41 @@
 #define FAILS(n, t) OK
 #define EXPECTED(n) OK
 #else
+#ifndef WORKERS
+#define WORKERS 2
+#endif
+#if defined(FOLLOW) && FOLLOW == 1
+/* a run of three with a failing tile, a barrier behind it, and a task behind that */
 #ifndef N
 #define N 5
 #endif
-#ifndef WORKERS
-#define WORKERS 2
+#define TILES(n) ((n) == 3 -> 1 : 2)
+#define BARRIER(n) ((n) == 3)
+#define DEPENDENT(n) ((n) == 1 || (n) == 2)
+#define TILEWISE(n) DEPENDENT(n)
+#define FAILS(n, t) ((n) == 1 && (t) == 1 -> FAILED : OK)
+#define EXPECTED(n) ((n) == 1 -> FAILED : ((n) == 2 -> SKIPPED : OK))
+#elif defined(FOLLOW)
+/* a task that is followed though it depends on nothing, one that needs all of the task before it, and a tile-wise one */
+#ifndef N
+#define N 4
+#endif
+#define TILES(n) (2)
+#define BARRIER(n) (0)
+#define DEPENDENT(n) ((n) == 2 || (n) == 3)
+#define TILEWISE(n) ((n) == 3)
+#define FAILS(n, t) OK
+#define EXPECTED(n) OK
+#else
+#ifndef N
+#define N 5
 #endif
 #define TILES(n) ((n) == 0 || (n) == 3 -> 2 : 1)
 #define BARRIER(n) ((n) == 2)
 #define DEPENDENT(n) ((n) == 1 || (n) == 4)
 #define FAILS(n, t) ((n) == 0 && (t) == 1 -> FAILED : OK)
 #define EXPECTED(n) ((n) == 0 -> FAILED : ((n) == 1 -> SKIPPED : OK))
+#endif
 #endif
 #include "sequence.inc"
 #include "executor.inc"
