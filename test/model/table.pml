@@ -98,8 +98,8 @@ end_idle:
   if :: own < descriptorEpoch[AT(q, s)] -> own = epoch :: else fi;
   fn = entry;
 #ifndef MUTANT_READ_EACH_TILE
-  if
-  :: TILES(q, s) > 1 -> d_step { if :: resolution[AT(q, s)] == 0 -> resolution[AT(q, s)] = fn :: else -> fn = resolution[AT(q, s)] fi }
+  if                                        /* in queue A the claim below shows that no later control task had begun */
+  :: TILES(q, s) > 1 && q != A -> d_step { if :: resolution[AT(q, s)] == 0 -> resolution[AT(q, s)] = fn :: else -> fn = resolution[AT(q, s)] fi }
   :: else
   fi;
 #endif
