@@ -606,9 +606,10 @@ export function recover(dead: u32, status: u32): u32 {
   const queues = load<u32>(CONTROL_ADDRESS + CONTROL_QUEUES);
   for (let queue: u32 = 0; queue < queues; queue++) {
     const q = queueAddress(queue);
-    // Not only up to the cursor: followTile() claims ahead of it.
+    // Not only up to the cursor: followTile() claims ahead of it. And the tail's own task as well: the host
+    // writes the tail after the tags, so that a task may be claimed that the tail does not count yet.
     const tail = atomic.load<u32>(q + QUEUE_RECORD_TAIL);
-    for (let sequence = atomic.load<u32>(q + QUEUE_RECORD_MARK); isBefore(sequence, tail); sequence++) {
+    for (let sequence = atomic.load<u32>(q + QUEUE_RECORD_MARK); !isBefore(tail, sequence); sequence++) {
       const d = descriptorAddress(q, sequence);
       // Its slot may be a later task's by now; those behind it still have to be looked at.
       if (!tagsMatch(d, sequence)) continue;
