@@ -165,6 +165,16 @@ describe('matmul', () => {
     expect(vectors.words.slice(3, 6)).toEqual([4, 64, 32]);
   });
 
+  test('few rows are shared by rows, which may stay in a chain, unless each tile would read a large matrix', () => {
+    const view = (shape: number[]) => ({ shape, dtype: 'float32' as const, strides: strides(shape), offset: 0 });
+    const attributes = checkAttributes(operatorByName('matmul'), {});
+    const product = (m: number, k: number, n: number) => lower('matmul', [view([m, k]), view([k, n])], [view([m, n])], attributes);
+    expect(product(7, 512, 1536)).toMatchObject({ units: 192 });
+    expect(product(7, 512, 1536).aligned).toBeUndefined();
+    expect(product(8, 512, 1536)).toMatchObject({ units: 8, aligned: [0] });
+    expect(product(7, 64, 64)).toMatchObject({ units: 7, aligned: [0] });
+  });
+
   test('rows of a result may lie apart: strides of the output are followed', () => {
     const random = randomSource(3);
     const [a, b] = [randomTensor(random, [7, 12]), randomTensor(random, [12, 10])];

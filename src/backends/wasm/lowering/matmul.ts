@@ -18,6 +18,10 @@ const FLOPS_PER_NS = 48;
 const NARROW_BYTES_PER_NS = 25;
 const PACK_NS = 0.2;
 const NARROW_ROWS = 3;
+// By rows, each tile reads all of b. If b is larger than a good part of the second-level cache (elements), tiles of one or
+// two rows take twice as long as tiles of columns, of which each reads its own part of b.
+const COLUMN_ROWS = 7;
+const LARGE_MATRIX = 65_536;
 
 /** Elements of b [K, N] as panels [ceil(N/8)][K][8]. */
 export function packedSize(k: number, n: number): number {
@@ -75,7 +79,8 @@ export function lowerMatmul(
     for (const list of [space.dims, ...space.strides]) list.pop();
   }
   const count = product(space.dims);
-  const columns = (options.partition ?? (m <= NARROW_ROWS && count === 1 ? 'columns' : 'rows')) === 'columns';
+  const fewRows = m <= (k * n < LARGE_MATRIX ? NARROW_ROWS : COLUMN_ROWS);
+  const columns = (options.partition ?? (fewRows && count === 1 ? 'columns' : 'rows')) === 'columns';
   const units = n === 0 ? 0 : count * (columns ? (m === 0 ? 0 : Math.ceil(n / 8)) : m);
   const words = [units, Number(packed), Number(columns), m, n, k, aRow, aColumn, bRow, bColumn, cRow, ...spaceWords(space)];
   const work = Math.max((2 * m * n * k) / FLOPS_PER_NS, (4 * k * n) / NARROW_BYTES_PER_NS);
