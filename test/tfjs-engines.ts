@@ -18,7 +18,7 @@ function openReference(): OpenedEngine {
 
 function openWasm(): OpenedEngine {
   const system = init({ workers: 1, memoryMib: 128 });
-  return { engine: engineOf(system) as unknown as RingEngine, live: () => 0, close: () => system.shutdown() };
+  return { engine: engineOf(system).forFramework() as unknown as RingEngine, live: () => 0, close: () => system.shutdown() };
 }
 
 export const ENGINES = [

@@ -127,7 +127,8 @@ export class Operators {
     const slot: Slot = { id, name, builtIn: false, pinned, plans: 0, signature, fn, version: 1, killed: false };
     this.#slots[id] = slot;
     this.#bySignature.set(signature, slot);
-    this.#publish(slot);
+    // A plan's kernel is named by tasks that follow at once: whoever runs them publishes it first. Waking a worker for it would cost more.
+    this.#publish(slot, pinned);
     return slot;
   }
 
@@ -201,15 +202,15 @@ export class Operators {
     return slot;
   }
 
-  #publish(slot: Slot): number {
+  #publish(slot: Slot, wake = true): number {
     this.#injections++;
-    return this.#control(CONTROL.PUBLISH, slot.id, slot.fn, slot.version);
+    return this.#control(CONTROL.PUBLISH, slot.id, slot.fn, slot.version, wake);
   }
 
-  #control(kind: number, id: number, fn = 0, version = 0): number {
+  #control(kind: number, id: number, fn = 0, version = 0, wake = true): number {
     const queue = this.#host.queues[0] as Queue;
     const sequence = queue.writeInline(this.#controlSlot, 1, [], [kind, id, fn, version], NO_ORDER, FLAG.BARRIER);
-    this.#host.device.ringDoorbell(1);
+    if (wake) this.#host.device.ringDoorbell(1);
     return sequence;
   }
 

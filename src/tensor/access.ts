@@ -48,6 +48,7 @@ export function boundaries(dims: readonly number[]): number[] {
 
 /** The boundaries of both, ascending, or undefined when one does not divide the next: no dimensions could give both. */
 export function mergeBoundaries(a: readonly number[], b: readonly number[]): number[] | undefined {
+  if (b.length === 0) return [...a];
   const merged = [...new Set([...a, ...b])].sort((x, y) => x - y);
   for (let i = 1; i < merged.length; i++) {
     if ((merged[i] as number) % (merged[i - 1] as number) !== 0) return undefined;

@@ -22,6 +22,16 @@ export interface EngineCounters {
   plans: number;
 }
 
+/** What a framework's backend needs of an engine. */
+export interface FrameworkEngine {
+  readonly counters: EngineCounters;
+  fromHost(values: ArrayLike<number | boolean>, shape: Shape, dtype: DType): Tensor;
+  apply(name: string, inputs: readonly Tensor[], attributes?: Attributes): Tensor[];
+  unary(name: string, x: Tensor): Tensor;
+  binary(name: string, a: Tensor, b: Tensor): Tensor;
+  sync(): Promise<void>;
+}
+
 /**
  * The tensors of a system. Operations on them are recorded (Recorder), turned into tasks when a value is
  * needed (Submission), and read when it is there (Reading).
@@ -43,16 +53,14 @@ export class Engine {
   }
 
   /**
-   * The caller disposes of every tensor (as TensorFlow.js does): none is watched for becoming garbage,
-   * which costs more than recording does.
-   */
-  manual = false;
-
-  /**
    * A tensor of these values, which are copied.
    * @throws GPUOS_BAD_SHAPE, GPUOS_SHAPE_MISMATCH, GPUOS_DTYPE_MISMATCH, GPUOS_OUT_OF_MEMORY
    */
   fromHost(values: ArrayLike<number | boolean>, shape: Shape, dtype: DType = 'float32'): Tensor {
+    return this.#scoped(this.#fromHost(values, shape, dtype));
+  }
+
+  #fromHost(values: ArrayLike<number | boolean>, shape: Shape, dtype: DType): Tensor {
     this.system.checkOpen();
     checkShape('tensor', shape);
     if (!DTYPES.includes(dtype))
@@ -67,7 +75,7 @@ export class Engine {
     const tensor = new Tensor(this, info, dtype, undefined, NO_INPUTS);
     if (info.size === 1) tensor.value = inDType(Number(values[0]), dtype);
     else this.#upload(tensor, values);
-    return this.#scoped(tensor);
+    return tensor;
   }
 
   #upload(tensor: Tensor, values: ArrayLike<number | boolean>): void {
@@ -95,7 +103,7 @@ export class Engine {
   #scoped(tensor: Tensor): Tensor {
     const scopes = this.#scopes;
     if (scopes.length > 0) (scopes[scopes.length - 1] as Tensor[]).push(tensor);
-    else if (!this.manual && !tensor.tracked) this.#lifetimes.track(tensor);
+    else if (!tensor.tracked) this.#lifetimes.track(tensor);
     return tensor;
   }
 
@@ -145,6 +153,35 @@ export class Engine {
     const output = this.#recorder.binary(name, a, b);
     this.counters.operations++;
     return this.#scoped(output);
+  }
+
+  /**
+   * The same operations for a framework above us, which disposes of each tensor itself: no scope takes them,
+   * and none is watched for becoming garbage, which costs more than recording does. As the framework takes
+   * longer for an operation than we do, workers begin while it records on.
+   */
+  forFramework(): FrameworkEngine {
+    this.#submission.slowRecording = true;
+    const { counters } = this;
+    const recorder = this.#recorder;
+    return {
+      counters,
+      fromHost: (values, shape, dtype) => this.#fromHost(values, shape, dtype),
+      apply: (name, inputs, attributes = NO_ATTRIBUTES) => {
+        this.system.checkOpen();
+        counters.operations++;
+        return recorder.apply(name, inputs, attributes);
+      },
+      unary: (name, x) => {
+        counters.operations++;
+        return recorder.unary(name, x);
+      },
+      binary: (name, a, b) => {
+        counters.operations++;
+        return recorder.binary(name, a, b);
+      },
+      sync: () => this.sync(),
+    };
   }
 
   /**

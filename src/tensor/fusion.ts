@@ -289,7 +289,7 @@ export class Fusion {
       else return false;
     }
     const isFull = (id: number, base: number): boolean =>
-      !(asRows.get(id) as boolean) && (this.#draft(id).members.find((member) => member.node === base) as Member).full;
+      !(asRows.get(id) as boolean) && (this.#draft(id).members.findLast((member) => member.node === base) as Member).full;
     const args: Argument[] = [];
     let bounds: number[] | undefined = columns !== undefined && columns > 0 && rows > 1 ? [columns] : [];
     const dependencies = new Set<number>();
@@ -310,7 +310,10 @@ export class Fusion {
       args.push({ access });
       if (!isExternal(operand.base)) dependencies.add(this.#groupOf[operand.base] as number);
     }
-    const members: Member[] = [];
+    // A node that joins one group as it stands is its newest member: nothing has to be copied.
+    const [first] = ids as [number];
+    const sole = ids.length === 1 && !(asRows.get(first) as boolean);
+    const members: Member[] = sole ? this.#draft(first).members : [];
     for (const id of ids) {
       const draft = this.#draft(id);
       const rowsNow = asRows.get(id) as boolean;
@@ -318,7 +321,7 @@ export class Fusion {
       const scale = rowsNow ? (columns as number) : 1;
       bounds = bounds && mergeBoundaries(bounds, scale === 0 ? [] : draft.boundaries.map((bound) => bound * scale));
       if (columns !== undefined && draft.columns === undefined && !rowsNow && !this.#columnsFit(draft, columns)) return false;
-      for (const member of draft.members) members.push(rowsNow ? { ...member, full: false } : member);
+      if (!sole) for (const member of draft.members) members.push(rowsNow ? { ...member, full: false } : member);
       for (const dependency of draft.dependencies) {
         // One of them reads what another writes from memory: in one kernel it would read before that is written.
         if (ids.includes(dependency)) return false;
@@ -329,6 +332,15 @@ export class Fusion {
     // A cycle arises when something outside that the union reads depends on a part of it.
     for (const dependency of dependencies) for (const id of ids) if (dependency === id || this.#dependsOn(dependency, id)) return false;
     members.push({ node: index, full, args });
+    if (sole) {
+      const draft = this.#draft(first);
+      draft.rows = rows;
+      draft.columns = columns;
+      draft.boundaries = bounds;
+      draft.dependencies = dependencies;
+      this.#groupOf[index] = first;
+      return true;
+    }
     members.sort((a, b) => a.node - b.node);
     this.#unite(ids, { rows, columns, members, boundaries: bounds, dependencies, fixed: undefined, copy: undefined });
     return true;

@@ -21,6 +21,12 @@ const MAX_UNSEEN = 4096;
 const FIRST_NS = 150_000;
 const EARLY_NS = 1_200_000;
 
+/** The same for element-wise work where recording takes long: so much of it, and so many operations, that little fusion is lost. */
+const EARLY_MAPS_NS = 45_000;
+const EARLY_MAPS = 24;
+/** What an element-wise operation takes in a fused kernel, an element on one core. */
+const MAP_NS = 0.1;
+
 /** Turns what is recorded into tasks: when a value is needed, when the window is full, or early, when there is enough for the workers. */
 export class Submission {
   readonly #system: System;
@@ -33,6 +39,14 @@ export class Submission {
   readonly #aside = new Recording();
   /** Estimate of the pending products, on one core. */
   #pendingNs = 0;
+  /** Element-wise operations pending, and an estimate of them. */
+  #pendingMaps = 0;
+  #pendingMapsNs = 0;
+  /**
+   * Recording takes the caller long, as when a framework stands above us: then workers are to compute meanwhile.
+   * Otherwise a chain of element-wise operations is recorded sooner than a worker could begin.
+   */
+  slowRecording = false;
   /** Workers were given something since the caller last waited. (Not whether they have work left: cuts must not depend on timing, or each time would need a plan of its own.) */
   #ahead = false;
 
@@ -71,6 +85,20 @@ export class Submission {
     this.#pendingNs += costNs;
   }
 
+  /** An element-wise operation was recorded, of so many elements. With enough of them pending they go to the workers. */
+  countMap(size: number): void {
+    this.#pendingMaps++;
+    this.#pendingMapsNs += size * MAP_NS;
+    if (this.#pendingMapsNs < EARLY_MAPS_NS || this.#pendingMaps < EARLY_MAPS || this.#pendingNs > 0) return;
+    if (this.#system.device.workers === 0) return;
+    try {
+      this.flush();
+    } catch {
+      // What is recorded stays recorded; who asks for a value will be told.
+      this.#pendingMaps = 0;
+    }
+  }
+
   /**
    * Before a product is recorded: what is pending goes to the workers, if it is worth it, so that they
    * compute while the caller records on. A product starts a task anyway, so little fusion is lost.
@@ -103,7 +131,7 @@ export class Submission {
       this.#submitAlone(target, awaited);
       return;
     }
-    this.#pendingNs = 0;
+    this.#pendingNs = this.#pendingMapsNs = this.#pendingMaps = 0;
     if (awaited) this.#ahead = false;
   }
 

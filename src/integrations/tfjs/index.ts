@@ -35,7 +35,7 @@ let system: System = current() ?? init();
 const registration = register({
   open: () => {
     if (system.closed) system = current() ?? init();
-    return engineOf(system) as unknown as RingEngine;
+    return engineOf(system).forFramework() as unknown as RingEngine;
   },
   mode: flags.tfjs,
   warn: say('warn'),

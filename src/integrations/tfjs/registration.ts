@@ -1,4 +1,5 @@
 import { GpuosError } from '../../errors.ts';
+import { shortenCalls } from './dispatch.ts';
 import { type GpuosBackend as Backend, DECLINED, GpuosBackend } from './backend.ts';
 import { runFallback } from './fallback.ts';
 import { CPU_KERNELS } from './kernel-names.ts';
@@ -84,11 +85,13 @@ export function register({ open, mode, warn, inform }: RegistrationOptions): Reg
   );
   selectBackend();
   const unwatch = watchBackend(mode, warn, inform);
+  const lengthen = shortenCalls();
   return {
     get backend() {
       return current;
     },
     remove() {
+      lengthen();
       unwatch();
       const engine = tfjsEngine();
       if (engine.registryFactory[BACKEND]) engine.removeBackend(BACKEND);

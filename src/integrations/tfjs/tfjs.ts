@@ -11,6 +11,15 @@ import { GpuosError } from '../../errors.ts';
 export type Tfjs = typeof import('@tensorflow/tfjs-core');
 export type { BackendValues, DataType, KernelConfig, TensorInfo } from '@tensorflow/tfjs-core';
 
+import type { TensorInfo } from '@tensorflow/tfjs-core';
+
+/** A kernel as tfjs calls it. */
+export type KernelFunction = (call: {
+  readonly inputs: Record<string, TensorInfo>;
+  readonly attrs: unknown;
+  readonly backend: unknown;
+}) => TensorInfo | TensorInfo[];
+
 const require = createRequire(import.meta.url);
 
 /** A package of the program's. Throws GPUOS_PACKAGE_MISSING when it is not installed. */
@@ -38,13 +47,22 @@ export interface TensorPlace {
 /** What we use of the engine of tfjs beyond its declared interface; the same in 4.5 and 4.22. */
 export interface EngineInternals {
   backendName: string | null;
+  backendInstance: unknown;
   pendingBackendInit: Promise<boolean> | null;
   pendingBackendInitId: number;
   registryFactory: Record<string, { factory: () => unknown; priority: number }>;
   setBackend(name: string): Promise<boolean>;
   removeBackend(name: string): void;
   moveData(backend: unknown, dataId: object): void;
-  state: { tensorInfo: { has(dataId: object): boolean; get(dataId: object): TensorPlace | undefined } };
+  runKernel(name: string, inputs: Record<string, TensorInfo>, attrs?: unknown): unknown;
+  makeTensorFromTensorInfo(info: TensorInfo): TensorInfo;
+  ENV: { flags: Record<string, unknown> };
+  state: {
+    tensorInfo: { has(dataId: object): boolean; get(dataId: object): TensorPlace | undefined };
+    gradientDepth: number;
+    kernelDepth: number;
+    profiling: boolean;
+  };
 }
 
 /** The engine: one global object that every copy of tfjs in the process shares. */
