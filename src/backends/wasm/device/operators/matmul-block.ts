@@ -4,13 +4,15 @@ import { copyRun } from './copy';
 //
 // V8 has 15 vector registers for us: 10 sums of 4 floats, two loads of B, a splat of A and a product fill 14.
 // But in a basic block V8 orders all loads before the sums, which nothing in the block waits for. In an unrolled
-// loop more vectors are then alive than there are registers, and spilling them halves the speed. So each row
-// ends its basic block with an exit that is never taken. An exit leads to where all sums are stored, and so
-// they have to be computed before it. It costs a compare. Between two k the exit is a real one: it ends an odd k.
+// loop more vectors are then alive than there are registers, and spilling them halves the speed. So where rows are
+// more than 3, each pair of them ends its basic block with an exit that is never taken. An exit leads to where all
+// sums are stored, and so they have to be computed before it. It costs a compare. Between two k the exit is a real one:
+// it ends a k that is no multiple of 4.
 //
 // Measured on one core of a Zen 5 (EPYC), which does two products and two sums of 4 floats a cycle, 56 GFLOP/s, with
-// A and B in the first-level cache: 5 rows 53, 4 rows 53, 3 rows 51, 2 rows 42, 1 row 27. Without the exits 4 rows
-// reach 32 and 6 rows 29; 4 rows with one k a turn, which needs no exits, 45.
+// A and B in the first-level cache: 5, 4 and 3 rows 50 to 53, 2 rows 45, 1 row 28. Without the exits 4 rows reach 32
+// and 6 rows 29; 4 rows with one k a turn, which needs no exits, 45. An exit for each row and two k a turn are as
+// fast on a core of its own, but a tenth slower next to another hyperthread, where each instruction counts.
 
 /** The most rows of a block. */
 export const BLOCK_ROWS: i32 = 5;
@@ -92,25 +94,23 @@ function block(R: i32, a0: usize, aLast: usize, aRow: usize, b: usize, bStep: us
     c00 = madd(c00, x, s);
     c01 = madd(c01, y, s);
     if (R > 1) {
-      if (never(b, 0)) break;
       s = v128.load_splat<f32>(a1);
       c10 = madd(c10, x, s);
       c11 = madd(c11, y, s);
     }
     if (R > 2) {
-      if (never(b, 1)) break;
+      if (R > 3 && never(b, 0)) break;
       s = v128.load_splat<f32>(a2);
       c20 = madd(c20, x, s);
       c21 = madd(c21, y, s);
     }
     if (R > 3) {
-      if (never(b, 2)) break;
       s = v128.load_splat<f32>(a3);
       c30 = madd(c30, x, s);
       c31 = madd(c31, y, s);
     }
     if (R > 4) {
-      if (never(b, 3)) break;
+      if (R > 3 && never(b, 1)) break;
       s = v128.load_splat<f32>(a4);
       c40 = madd(c40, x, s);
       c41 = madd(c41, y, s);
@@ -123,34 +123,90 @@ function block(R: i32, a0: usize, aLast: usize, aRow: usize, b: usize, bStep: us
     c00 = madd(c00, x, s);
     c01 = madd(c01, y, s);
     if (R > 1) {
-      if (never(b, 4)) break;
       s = v128.load_splat<f32>(a1, 4);
       c10 = madd(c10, x, s);
       c11 = madd(c11, y, s);
     }
     if (R > 2) {
-      if (never(b, 5)) break;
+      if (R > 3 && never(b, 2)) break;
       s = v128.load_splat<f32>(a2, 4);
       c20 = madd(c20, x, s);
       c21 = madd(c21, y, s);
     }
     if (R > 3) {
-      if (never(b, 6)) break;
       s = v128.load_splat<f32>(a3, 4);
       c30 = madd(c30, x, s);
       c31 = madd(c31, y, s);
     }
     if (R > 4) {
-      if (never(b, 7)) break;
+      if (R > 3 && never(b, 3)) break;
       s = v128.load_splat<f32>(a4, 4);
       c40 = madd(c40, x, s);
       c41 = madd(c41, y, s);
     }
-    a0 += 8;
-    if (R > 1) a1 += 8;
-    if (R > 2) a2 += 8;
-    if (R > 3) a3 += 8;
-    if (R > 4) a4 += 8;
+    if (a0 == aLast - 4) break;
+    x = v128.load(b);
+    y = v128.load(b, 16);
+    b += bStep;
+    s = v128.load_splat<f32>(a0, 8);
+    c00 = madd(c00, x, s);
+    c01 = madd(c01, y, s);
+    if (R > 1) {
+      s = v128.load_splat<f32>(a1, 8);
+      c10 = madd(c10, x, s);
+      c11 = madd(c11, y, s);
+    }
+    if (R > 2) {
+      if (R > 3 && never(b, 4)) break;
+      s = v128.load_splat<f32>(a2, 8);
+      c20 = madd(c20, x, s);
+      c21 = madd(c21, y, s);
+    }
+    if (R > 3) {
+      s = v128.load_splat<f32>(a3, 8);
+      c30 = madd(c30, x, s);
+      c31 = madd(c31, y, s);
+    }
+    if (R > 4) {
+      if (R > 3 && never(b, 5)) break;
+      s = v128.load_splat<f32>(a4, 8);
+      c40 = madd(c40, x, s);
+      c41 = madd(c41, y, s);
+    }
+    if (a0 == aLast - 8) break;
+    x = v128.load(b);
+    y = v128.load(b, 16);
+    b += bStep;
+    s = v128.load_splat<f32>(a0, 12);
+    c00 = madd(c00, x, s);
+    c01 = madd(c01, y, s);
+    if (R > 1) {
+      s = v128.load_splat<f32>(a1, 12);
+      c10 = madd(c10, x, s);
+      c11 = madd(c11, y, s);
+    }
+    if (R > 2) {
+      if (R > 3 && never(b, 6)) break;
+      s = v128.load_splat<f32>(a2, 12);
+      c20 = madd(c20, x, s);
+      c21 = madd(c21, y, s);
+    }
+    if (R > 3) {
+      s = v128.load_splat<f32>(a3, 12);
+      c30 = madd(c30, x, s);
+      c31 = madd(c31, y, s);
+    }
+    if (R > 4) {
+      if (R > 3 && never(b, 7)) break;
+      s = v128.load_splat<f32>(a4, 12);
+      c40 = madd(c40, x, s);
+      c41 = madd(c41, y, s);
+    }
+    a0 += 16;
+    if (R > 1) a1 += 16;
+    if (R > 2) a2 += 16;
+    if (R > 3) a3 += 16;
+    if (R > 4) a4 += 16;
     if (a0 > aLast) break;
   }
   v128.store(c, c00);
