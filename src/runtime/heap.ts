@@ -66,7 +66,8 @@ export class Heap {
   allocate(bytes: number, mark: number, idle = false): Block {
     if (this.#waiting.length > 0) this.#releaseIdle();
     const size = sizeClass(bytes);
-    const block = this.#reuse(size, mark, idle) ?? this.#extend(size) ?? this.#reuseLarger(size, mark, idle);
+    const block =
+      this.#reuse(size, mark, idle) ?? this.#reuseSimilar(size, mark) ?? this.#extend(size) ?? this.#reuseLarger(size, mark, idle);
     if (block === undefined) {
       const mib = (value: number): string => `${(value / 2 ** 20).toFixed(1)} MiB`;
       throw new GpuosError(
@@ -91,6 +92,19 @@ export class Heap {
       return oldest;
     }
     return idle ? undefined : list.pop();
+  }
+
+  /**
+   * A block of a class somewhat larger, if one lies idle. Sizes vary with what a program is given (a sentence's
+   * length), and memory that was never touched costs a page fault for every 4 KiB, more than the work on it.
+   */
+  #reuseSimilar(size: number, mark: number): Block | undefined {
+    if (size < PAGE_BYTES) return undefined;
+    for (let similar = sizeClass(size + 1); similar <= 2 * size; similar = sizeClass(similar + 1)) {
+      const block = this.#reuse(similar, mark, true);
+      if (block !== undefined) return block;
+    }
+    return undefined;
   }
 
   #extend(size: number): Block | undefined {

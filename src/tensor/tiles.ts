@@ -4,12 +4,17 @@ import type { Device } from '../runtime/device.ts';
 const TILE_NS = 6000;
 /** Tiles a worker, for balance. */
 const TILES_PER_WORKER = 2;
+/** Units of a tile: products of fewer rows at a time read their matrix as often, for less. */
+const MIN_UNITS = 4;
 /** What one task may have (MAX_TILES of the abi). */
 const MOST_TILES = 64;
 
 /** How many tiles work of `costNs` on one core is split into, at most one a unit. */
 export function tilesFor(device: Device, costNs: number, units: number): number {
-  const tiles = Math.min(MOST_TILES, units, TILES_PER_WORKER * (device.workers + 1), Math.round(costNs / TILE_NS));
+  const workers = device.workers + 1;
+  // Tiles of fewer units than this are worth it only where workers would have none.
+  const most = Math.max(workers, Math.floor(units / MIN_UNITS));
+  const tiles = Math.min(MOST_TILES, units, most, TILES_PER_WORKER * workers, Math.round(costNs / TILE_NS));
   return Math.max(1, tiles);
 }
 
@@ -26,5 +31,6 @@ export function runTiles(device: Device, costsNs: readonly number[], units: numb
   const total = costsNs.reduce((sum, cost) => sum + cost, 0);
   const each = total / costsNs.length;
   const shared = Math.min(device.workers + 1, Math.round(total / TILE_NS), Math.round(each / RUN_TILE_NS));
-  return Math.max(1, Math.min(MOST_TILES, units, Math.max(shared, Math.ceil(each / MOST_RUN_TILE_NS))));
+  const fitting = Math.min(Math.floor(units / MIN_UNITS), Math.ceil(each / MOST_RUN_TILE_NS));
+  return Math.max(1, Math.min(MOST_TILES, units, Math.max(shared, fitting)));
 }
