@@ -179,7 +179,14 @@ export class Planner {
         for (const node of task.writes) {
           if (ownedOf.has(node)) continue;
           const bytes = this.#drafting.info(node).size * ELEMENT_BYTES;
-          const waits = workspace.place(node, bytes, index, lastReader.get(node) ?? index, run.first, inRun.has(node));
+          const waits = workspace.place(
+            node,
+            bytes,
+            index,
+            lastReader.get(node) ?? index,
+            inRun.has(node) ? run.first : -1,
+            isElementWise(chain),
+          );
           if (waits >= 0) after = Math.max(after, stepOf[waits] as number);
         }
         const pointers = new Int32Array(task.pointers.length).fill(-1);
@@ -301,6 +308,11 @@ interface Run {
   readonly tiles: number;
 }
 
+/** Each element of its one result is made from the same elements of what it reads, and stored after they are loaded. */
+function isElementWise({ stages, split }: Chain): boolean {
+  return stages.length === 1 && split < 0 && stages[0]?.writes.length === 1;
+}
+
 /** Whether `chain` reads from `producer`, and a piece of that only in the piece of its own that has the same number. */
 function readsTilewise(chain: Chain, producer: Chain): boolean {
   if (chain.split === 0 || chain.split !== producer.split || chain.units < 2) return false;
@@ -366,11 +378,15 @@ class Workspace {
   readonly #slots: Slot[] = [];
   bytes = 0;
 
-  /** Returns the chain that has to be complete before the place may be written, or -1. */
-  place(node: number, bytes: number, chain: number, lastReader: number, run: number, inRun: boolean): number {
+  /**
+   * Returns the chain that has to be complete before the place may be written, or -1. `run`: the first chain of
+   * the run that alone reads the value, or -1. `inPlace`: it may lie where the chain itself reads its input.
+   */
+  place(node: number, bytes: number, chain: number, lastReader: number, run: number, inPlace: boolean): number {
     const size = align(Math.max(1, bytes));
     const fits = (slot: Slot): boolean => slot.bytes >= size && slot.bytes <= 2 * size;
-    let slot = inRun ? this.#slots.find((known) => known.run === run && known.until < chain && known.used === bytes) : undefined;
+    const isFree = (slot: Slot): boolean => slot.until < chain || (inPlace && slot.until === chain);
+    let slot = run >= 0 ? this.#slots.find((known) => known.run === run && isFree(known) && known.used === bytes) : undefined;
     let waits = -1;
     if (slot === undefined) {
       slot = this.#slots.find((known) => known.until <= chain - REUSE_DISTANCE && fits(known));
@@ -383,7 +399,7 @@ class Workspace {
     }
     slot.used = bytes;
     slot.until = lastReader;
-    slot.run = inRun ? run : -1;
+    slot.run = run;
     this.#offsets.set(node, slot.offset);
     return waits;
   }

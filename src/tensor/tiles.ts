@@ -15,7 +15,8 @@ export function tilesFor(device: Device, costNs: number, units: number): number 
   // Tiles of fewer units than this are worth it only where workers would have none.
   const most = Math.max(workers, Math.floor(units / MIN_UNITS));
   const tiles = Math.min(MOST_TILES, units, most, TILES_PER_WORKER * workers, Math.round(costNs / TILE_NS));
-  return Math.max(1, tiles);
+  // Three tiles on two workers take as long as four.
+  return tiles > workers ? tiles - (tiles % workers) : Math.max(1, tiles);
 }
 
 /** In a run of tasks a worker has its data in its cache, and a tile may be short; this it should last, next to what starting it takes. */
