@@ -5,7 +5,9 @@
  * other worker and the producer go on [code: recover]; help for the cursor that it left behind [code: help]
  * [code: advanceCursor]; its replacement under the same owner id, which may die as well (DEATHS); a death inside a
  * barrier task; dependents of a lost task; the ring full meanwhile [code: ringSpace]; a death ahead of the cursor
- * [code: followTile] (configuration FOLLOW). The step is that of tiles.pml [code: step] [code: claimTile] [code: finishTile] [code: publishCompletion] [code: advanceMark] [code: run].
+ * [code: followTile] (configuration FOLLOW), and with completions owed [code: settle], also of a slot that serves the
+ * next task by now (configurations OWED). The step is that of tiles.pml [code: step] [code: claimTile]
+ * [code: finishTile] [code: publishCompletion] [code: advanceMark] [code: run].
  *
  * Abstracts: how the death is noticed (a worker's exit event: a worker is never recovered while it lives); the reading
  * of a descriptor (ring.pml); parking (park.pml; the replacement begins with a step, so no bell is lost with a worker);
@@ -62,7 +64,7 @@ proctype host() {
   :: else -> break
   od;
   mark == SEQ(N);
-#if N > 1
+#if N > 1 && R > 1
   collect(N - 2);
 #endif
   collect(N - 1);
@@ -74,9 +76,12 @@ proctype host() {
 }
 
 proctype worker(byte me) {
-  byte c, t, n, i, m, status; short w, seen; bool ok;
+  byte c, t, n, i, m, status, first, end; short w, seen; bool ok, won;
   { runWorker(me) } unless { dying[me] };
-  d_step { dying[me] = false; exited[me] = true }
+  d_step {                                  /* what it knew is gone */
+    c = 0; t = 0; n = 0; i = 0; m = 0; status = 0; first = 0; end = 0; w = 0; seen = 0; ok = false; won = false;
+    dying[me] = false; exited[me] = true
+  }
 }
 
 /* Anything may kill a worker at any time. The workers are alike, so the first to die is worker 1. */
@@ -127,7 +132,7 @@ inline recover(who) {
         t++
       :: else -> break
       od;
-      if :: found -> publishCompletion(n, s, seen, status, i, w) :: else fi
+      if :: found -> publishCompletion(n, s, seen, status, i, w, won) :: else fi
 #ifdef MUTANT_RECOVER_STOPS_AT_REUSED
     :: else -> break
 #else
@@ -140,11 +145,11 @@ inline recover(who) {
 #ifndef MUTANT_RECOVER_KEEPS_MARK
   advanceMark(m);
 #endif
-  s = 0; last = 0; t = 0; n = 0; found = false
+  s = 0; last = 0; t = 0; n = 0; found = false; won = false
 }
 
 proctype supervisor() {
-  byte who, s, last, n, t, i, m, status; short w, seen; bool found;
+  byte who, s, last, n, t, i, m, status; short w, seen; bool found, won;
 end_idle:
   do
   :: atomic { exited[1] -> exited[1] = false; who = 1 }; goto lost

@@ -16,17 +16,22 @@ limit=${LIMIT_SECONDS:-200}                # of processor time, a search
 rows='
 death holds
 death holds -DN=1 -DDEATHS=2
-death holds -DFOLLOW=1 -DN=2
+death holds -DFOLLOW=1 -DN=2 -DOWED=2
+death holds -DFOLLOW=1 -DN=2 -DR=1 -DOWED=2
 park holds
 table acyclic
+table holds -DFOLLOW
 ring acyclic
 tiles acyclic
 tiles acyclic -DLONG
 tiles holds -DWORKERS=3 -DN=2
 tiles holds -DFOLLOW=1
-tiles acyclic -DFOLLOW=1 -DN=4
 tiles acyclic -DFOLLOW=2
-tiles holds -DFOLLOW=1 -DS=12 -DR=3 -DN=4
+tiles holds -DFOLLOW=1 -DOWED=3
+tiles acyclic -DFOLLOW=1 -DN=4 -DOWED=3
+tiles holds -DFOLLOW=2 -DOWED=3
+tiles holds -DFOLLOW=1 -DS=12 -DR=3 -DN=4 -DOWED=3
+tiles holds -DFOLLOW=1 -DN=4 -DOWED=3 -DSETTLE_UNTAGGED
 tiles holds -DFOLLOW=1 -DN=4 -DWORD_LATE
 tiles holds -DFOLLOW=1 -DN=4 -DTILE_SEQUENCE_IGNORED
 collect acyclic
@@ -57,6 +62,11 @@ tiles found -DFOLLOW=1 -DMUTANT_TILE_STATUS_IGNORED
 tiles found -DFOLLOW=1 -DMUTANT_TILE_CLAIMED_IS_DONE
 tiles found -DFOLLOW=1 -DMUTANT_RETIRE_BY_MARK
 tiles found -DFOLLOW=1 -DMUTANT_NO_HELP
+tiles found -DFOLLOW=1 -DOWED=3 -DMUTANT_DEBT_FORGOTTEN
+tiles found -DFOLLOW=1 -DOWED=3 -DMUTANT_OWES_LAST_ONLY
+tiles found -DFOLLOW=1 -DOWED=3 -DMUTANT_SETTLE_STOPS
+tiles found -DFOLLOW=1 -DOWED=3 -DMUTANT_SETTLE_LAST_MOVES_MARK
+tiles found -DFOLLOW=1 -DOWED=3 -DMUTANT_PUBLISH_UNCHECKED
 collect found -DMUTANT_ADOPT_COUNT
 dependency found -DMUTANT_REUSE_AT_ONCE
 dependency found -DTILEWISE -DMUTANT_TILE_SEQUENCE_IGNORED
@@ -69,6 +79,9 @@ table found -DMUTANT_DESCRIPTOR_EPOCH
 table found -DMUTANT_BARRIER_PASSED_EARLY
 table found -DMUTANT_KILL_IGNORED
 table found -DMUTANT_LOST_FLIP
+table found -DFOLLOW -DMUTANT_READ_EACH_TILE
+table found -DFOLLOW -DMUTANT_FOLLOW_CONTROL
+table found -DFOLLOW -DMUTANT_FOLLOW_KEEPS_FUNCTION
 park found -DMUTANT_LOST_RACE_IS_NOTHING
 park found -DMUTANT_NOTIFY_ONLY
 park found -DMUTANT_BELL_READ_LATE
@@ -80,6 +93,7 @@ death found -DMUTANT_REPLACE_FIRST
 death found -DMUTANT_NO_RECOVERY
 death found -DMUTANT_RECOVER_HELD_ONLY
 death found -DFOLLOW=1 -DN=2 -DMUTANT_RECOVER_TO_CURSOR
+death found -DFOLLOW=1 -DN=2 -DOWED=2 -DMUTANT_RECOVER_HELD_ONLY
 death found -DMUTANT_RECOVER_BEFORE_TAIL
 death found -DMUTANT_RECOVER_KEEPS_MARK
 death found -DMUTANT_RECOVER_STOPS_AT_REUSED

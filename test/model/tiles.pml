@@ -7,7 +7,8 @@
  * barrier between tasks, the full ring [code: ringSpace], tile words left over from tasks long past
  * [code: writeDescriptor] (configuration LONG: one worker, a sequence space that wraps under the same word); tile-wise
  * dependencies [code: tileDone] and tiles followed ahead of the cursor [code: followTile], with the descriptor read in
- * pieces there (configurations FOLLOW, 1 and 2).
+ * pieces there (configurations FOLLOW, 1 and 2); completions that a follower owes, and looks at only when it stops or
+ * owes several [code: follow] [code: settle], in slots that may serve later tasks by then (configurations OWED).
  *
  * Abstracts: the reading of a descriptor at the cursor (ring.pml); which function a task gets (table.pml); what a function does (it fails or not); parking (park.pml).
  *
@@ -17,9 +18,11 @@
  * well, and the task fails when any failed; no barrier runs before all tiles in front of it are claimed, and no tile
  * before the barrier in front of it has ended.
  *
- * Two things are not needed for that, and the rows WORD_LATE and TILE_SEQUENCE_IGNORED show it: that followTile reads the
- * tile word first (any word of an earlier life shows that the slot was not used anew until then), and that tileDone
- * compares the sequence, as long as both tasks are of one queue (between queues it counts: dependency.pml). */
+ * Three things are not needed for that, and the rows WORD_LATE, TILE_SEQUENCE_IGNORED and SETTLE_UNTAGGED show it: that
+ * followTile reads the tile word first (any word of an earlier life shows that the slot was not used anew until then);
+ * that tileDone compares the sequence, as long as both tasks are of one queue (between queues it counts:
+ * dependency.pml); and that settle compares the tags (a slot is used anew only after its completion, which
+ * publishCompletion looks at first). */
 #ifdef LONG
 #define S 8
 #define N 9
@@ -85,7 +88,10 @@ proctype host() {
   od;
   mark == SEQ(N);
   d_step {
-    collect(N - 1); collect(N - 2);
+    collect(N - 1);
+#if R > 1
+    collect(N - 2);
+#endif
     n = 0;
     do :: n < N -> assert(ended[n] == 1); n++ :: else -> break od;
     skip
@@ -93,7 +99,7 @@ proctype host() {
 }
 
 proctype worker(byte me) {
-  byte c, t, n, i, m, status; short w, seen; bool ok;
+  byte c, t, n, i, m, status, first, end; short w, seen; bool ok, won;
   runWorker(me)
 }
 
