@@ -110,6 +110,24 @@ describe('heap', () => {
     expect(heap.heldBytes).toBe(heldBytes);
   });
 
+  it('takes idle memory of up to twice the size before memory that was never touched, but no busy or larger one', () => {
+    const heap = new Heap(device(16 * MIB));
+    const [large, busy, huge] = [heap.allocate(90_000, 0), heap.allocate(70_000, 0), heap.allocate(300_000, 0)];
+    busy.lastUse = 7;
+    for (const block of [large, busy, huge]) heap.release(block);
+    const { heldBytes } = heap;
+    expect(heap.allocate(60_000, 5)).toBe(large);
+    expect(heap.heldBytes).toBe(heldBytes);
+    const fresh = heap.allocate(60_000, 5);
+    expect([busy, huge]).not.toContain(fresh);
+    expect(heap.heldBytes).toBeGreaterThan(heldBytes);
+    expect(heap.allocate(60_000, 8)).toBe(busy);
+    // Small blocks are not worth the look.
+    const small = heap.allocate(1000, 0);
+    heap.release(small);
+    expect(heap.allocate(700, 0)).not.toBe(small);
+  });
+
   it('runs out with an error that tells the sizes, and all goes on after that', () => {
     const heap = new Heap(device(4 * MIB));
     const blocks: Block[] = [];

@@ -34,6 +34,48 @@ const floats = (...values: number[]): Tensor => engine.fromHost(values, [values.
 const ints = (...values: number[]): Tensor => engine.fromHost(values, [values.length], 'int32');
 const list = (tensor: Tensor): number[] => Array.from(tensor.dataSync());
 
+describe('for a framework that takes long to record', () => {
+  it('much element-wise work is submitted while it records on, and little is not', () => {
+    const framework = engine.forFramework();
+    const record = (size: number): { flushes: number; values: number[] } => {
+      const x = framework.fromHost(new Float32Array(size).fill(1), [size], 'float32');
+      const before = engine.counters.flushes;
+      const made: Tensor[] = [x];
+      for (let i = 0; i < 100; i++) made.push(framework.binary('add', made[i] as Tensor, x));
+      const { flushes } = engine.counters;
+      const values = [100, 60, 1].map((i) => (made[i] as Tensor).dataSync()[size - 1] as number);
+      for (const tensor of made) tensor.dispose();
+      return { flushes: flushes - before, values };
+    };
+    expect(record(64)).toEqual({ flushes: 0, values: [101, 61, 2] });
+    const large = record(16_384);
+    expect(large.values).toEqual([101, 61, 2]);
+    expect(large.flushes).toBeGreaterThanOrEqual(2);
+    // Parts stay large enough that fusion is worth it, however large the tensors are.
+    expect(record(400_000).flushes).toBeLessThanOrEqual(4);
+  });
+
+  it('its tensors belong to no scope', () => {
+    const framework = engine.forFramework();
+    const made = engine.tidy(() => {
+      const tensor = framework.fromHost(new Float32Array([1, 2]), [2], 'float32');
+      return { values: () => list(framework.unary('neg', tensor)) };
+    });
+    expect(made.values()).toEqual([-1, -2]);
+  });
+});
+
+describe('attributes', () => {
+  it('that differ at every call are forgotten in the end, and stay right', () => {
+    const x = ints(...Array.from({ length: 16 }, (_, i) => i));
+    const first = x.slice([3], [2]).neg();
+    expect(list(first)).toEqual([-3, -4]);
+    for (let i = 0; i < 70_000; i++) x.apply('one-hot', [], { depth: 1, on: i, off: 0 }).dispose();
+    expect(list(x.slice([3], [2]).neg())).toEqual([-3, -4]);
+    expect(list(x.apply('one-hot', [], { depth: 1, on: 5, off: 2 }))[0]).toBe(5);
+  });
+});
+
 describe('tensors of host values', () => {
   it('hold them in their dtype, one value as well as many', () => {
     for (const pad of [[], [0]]) {

@@ -321,7 +321,8 @@ function finishTile(worker: u32, q: u32, queue: u32, sequence: u32, tile: u32, s
   const address = tileWordAddress(q, sequence, tile);
   const claimed = pack(sequence, TILE_CLAIMED | (worker << 8));
   if (atomic.cmpxchg<u64>(address, claimed, pack(sequence, TILE_DONE | (worker << 8) | (status << 24))) != claimed) return;
-  if (owedFirst == owedEnd) {
+  if (owedQueue != queue || owedEnd != sequence) {
+    settle(worker); // nothing, unless an error unwound out of following
     owedQueue = queue;
     owedFirst = sequence;
   }
@@ -582,7 +583,10 @@ export function failTile(worker: u32, status: u32): bool {
   leave();
   followQueue = NO_QUEUE;
   const record = workerAddress(worker);
-  if (atomic.load<u32>(record + WORKER_RECORD_BUSY) == 0) return false;
+  if (atomic.load<u32>(record + WORKER_RECORD_BUSY) == 0) {
+    settle(worker);
+    return false;
+  }
   atomic.store<u32>(record + WORKER_RECORD_BUSY, 0);
   const q = queueAddress(load<u32>(record + WORKER_RECORD_QUEUE));
   const sequence = load<u32>(record + WORKER_RECORD_SEQUENCE);
