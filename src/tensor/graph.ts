@@ -36,4 +36,7 @@ export type GraphExternal =
   /** A single value that is part of the form. */
   | { readonly kind: 'constant'; readonly info: ShapeInfo; readonly dtype: DType; readonly value: number };
 
+/** A small number for a dtype; as a bit, `1 << dtypeCode(dtype)`. */
+export const dtypeCode = (dtype: DType): number => (dtype === 'float32' ? 0 : dtype === 'int32' ? 1 : 2);
+
 export const isExternal = (ref: number): boolean => ref < 0;

@@ -6,6 +6,7 @@ import { MAPS } from '../ops/map.ts';
 import type { Activation } from '../ops/matrix.ts';
 import type { MapName } from '../ops/program.ts';
 import type { Engine } from './engine.ts';
+import { dtypeCode } from './graph.ts';
 import type { Lifetimes } from './lifetime.ts';
 import { type Operation, Operations } from './operations.ts';
 import { type ShapeInfo, shapeInfo } from './shape-info.ts';
@@ -32,8 +33,11 @@ const COPY = defineOperator({
 interface Entry {
   readonly definition: OperatorDefinition;
   readonly plain: Operation;
-  /** For maps: the rule of types, so that the common case needs no call of infer. */
-  readonly rule: (typeof MAPS)[MapName] | undefined;
+  /** Inputs of a map without attributes; 0: it has no quick way. */
+  readonly quickInputs: number;
+  /** Of such a map: the dtypes that its inputs may have, as bits, and whether its result is bool rather than of theirs. */
+  readonly accepted: number;
+  readonly toBool: boolean;
 }
 
 /** Checks operations on tensors and records them; nothing runs here. */
@@ -54,8 +58,14 @@ export class Recorder {
     let entry = this.#entries.get(name);
     if (entry === undefined) {
       const definition = operatorByName(name);
-      const rule = definition.kind === 'map' ? MAPS[name as MapName] : undefined;
-      entry = { definition, plain: this.#operations.plain(definition), rule };
+      const rule = definition.kind === 'map' && definition.attributes === undefined ? MAPS[name as MapName] : undefined;
+      entry = {
+        definition,
+        plain: this.#operations.plain(definition),
+        quickInputs: rule?.inputs.length ?? 0,
+        accepted: rule?.operands.reduce((bits, dtype) => bits | (1 << dtypeCode(dtype)), 0) ?? 0,
+        toBool: rule?.result === 'bool',
+      };
       this.#entries.set(name, entry);
     }
     return entry;
@@ -70,29 +80,27 @@ export class Recorder {
 
   /** An element-wise operation of one input, the quick way. */
   unary(name: string, x: Tensor): Tensor {
-    const { definition, plain, rule } = this.#entry(name);
-    if (rule === undefined || rule.inputs.length !== 1 || name === 'cast') return this.apply(name, [x], NO_ATTRIBUTES)[0] as Tensor;
+    const { plain, quickInputs, accepted, toBool } = this.#entry(name);
+    if (quickInputs !== 1 || ((accepted >> dtypeCode(x.dtype)) & 1) === 0) return this.apply(name, [x], NO_ATTRIBUTES)[0] as Tensor;
     this.check(x);
-    if (!rule.operands.includes(x.dtype)) definition.infer([x], NO_ATTRIBUTES);
-    return this.#push(plain, x.info, rule.result === 'bool' ? 'bool' : x.dtype, [x]);
+    return this.#push(plain, x.info, toBool ? 'bool' : x.dtype, [x]);
   }
 
   /** An element-wise operation of two inputs, the quick way; a number is taken as a scalar of the other's dtype. */
   binary(name: string, a: Tensor, other: Tensor | number): Tensor {
     this.check(a);
     const b = typeof other === 'number' ? this.hidden(other, a.dtype) : other;
-    const { plain, rule } = this.#entry(name);
+    const { plain, quickInputs, accepted, toBool } = this.#entry(name);
     if (
-      rule === undefined ||
-      rule.inputs.length !== 2 ||
+      quickInputs !== 2 ||
       a.dtype !== b.dtype ||
-      !rule.operands.includes(a.dtype) ||
+      ((accepted >> dtypeCode(a.dtype)) & 1) === 0 ||
       (a.info !== b.info && (b.size !== 1 || b.rank > a.rank))
     ) {
       return this.apply(name, [a, b], NO_ATTRIBUTES)[0] as Tensor;
     }
     if (typeof other !== 'number') this.check(b);
-    return this.#push(plain, a.info, rule.result === 'bool' ? 'bool' : a.dtype, [a, b]);
+    return this.#push(plain, a.info, toBool ? 'bool' : a.dtype, [a, b]);
   }
 
   /** Any operator of the library. */

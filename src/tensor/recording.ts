@@ -1,11 +1,9 @@
-import type { DType } from '../ops/define.ts';
-import type { Graph, GraphExternal, GraphNode } from './graph.ts';
+import { dtypeCode, type Graph, type GraphExternal, type GraphNode } from './graph.ts';
 import type { Operation } from './operations.ts';
 import { Interner } from './shape-info.ts';
 import type { Tensor } from './tensor.ts';
 import { isContiguous } from './view.ts';
 
-const DTYPE_CODE: Record<DType, number> = { float32: 0, int32: 1, bool: 2 };
 /** Flushes whose products have read a matrix before it counts as a constant, which is worth packing. */
 const REUSED_PRODUCTS = 2;
 
@@ -102,7 +100,7 @@ export class Recording {
     let hash = this.#recordedHash;
     tape[at] = operation.id;
     hash = Math.imul(hash ^ operation.id, HASH_FACTOR);
-    const type = (tensor.info.id << 2) | DTYPE_CODE[tensor.dtype];
+    const type = (tensor.info.id << 2) | dtypeCode(tensor.dtype);
     tape[at + 1] = type;
     hash = Math.imul(hash ^ type, HASH_FACTOR);
     const shape = (inputs.length << 4) | tensor.output;
@@ -194,14 +192,14 @@ export class Recording {
     const { storage } = input;
     this.#put(input.info.id);
     if (storage === undefined) {
-      this.#put(DTYPE_CODE[input.dtype] | (input.constant ? 4 : 8));
+      this.#put(dtypeCode(input.dtype) | (input.constant ? 4 : 8));
       if (!input.constant) return;
       float[0] = input.value as number;
       this.#put(bits[0] as number);
       this.#put(bits[1] as number);
       return;
     }
-    this.#put(DTYPE_CODE[input.dtype] | (storage.products >= REUSED_PRODUCTS ? 32 : 16));
+    this.#put(dtypeCode(input.dtype) | (storage.products >= REUSED_PRODUCTS ? 32 : 16));
     this.#put(isContiguous(input.info, input) ? -1 : strideIds.id(input.strides.join()));
   }
 

@@ -11,7 +11,7 @@ export interface View {
 
 /** Whether the elements lie row-major without gaps. Strides of dimensions of size 1 do not count. */
 export function isContiguous(info: ShapeInfo, view: View): boolean {
-  if (info.size <= 1) return true;
+  if (info.size <= 1 || view.strides === info.strides) return true;
   for (let i = 0; i < info.dims.length; i++) {
     if (info.dims[i] !== 1 && view.strides[i] !== info.strides[i]) return false;
   }
