@@ -43,11 +43,20 @@ describe('package.json', () => {
   });
 
   it('depends on nothing that builds or downloads when it is installed', () => {
-    expect(Object.keys(manifest.dependencies)).toEqual(['commander']);
-    const { hasInstallScript } = (
-      JSON.parse(readFileSync(join(root, 'package-lock.json'), 'utf8')) as { packages: Record<string, { hasInstallScript?: boolean }> }
-    ).packages['node_modules/commander'] as { hasInstallScript?: boolean };
-    expect(hasInstallScript).toBeUndefined();
+    expect(Object.keys(manifest.dependencies)).toEqual(['commander', 'koffi']);
+    type Locked = { hasInstallScript?: boolean; version: string; optionalDependencies?: Record<string, string> };
+    const { packages } = JSON.parse(readFileSync(join(root, 'package-lock.json'), 'utf8')) as { packages: Record<string, Locked> };
+    expect(packages['node_modules/commander']!.hasInstallScript).toBeUndefined();
+    // koffi's script would build where there is no binary for the platform. There is one for each that we name, as a package
+    // that is an optional dependency of it, and it works without the script.
+    const koffi = packages['node_modules/koffi'] as Locked;
+    for (const platform of ['linux-x64', 'linux-arm64', 'darwin-x64', 'darwin-arm64', 'win32-x64']) {
+      const name = `@koromix/koffi-${platform}`;
+      expect(koffi.optionalDependencies?.[name]).toBe(koffi.version);
+      expect(packages[`node_modules/${name}`]).toMatchObject({ version: koffi.version });
+      expect(packages[`node_modules/${name}`]!.hasInstallScript).toBeUndefined();
+    }
+    expect(existsSync(join(root, 'node_modules/koffi/build'))).toBe(false);
   });
 
   it('is licensed as it says', () => {
@@ -129,7 +138,7 @@ describe('a project without the packages of the demo', () => {
   afterAll(() => rmSync(folder, { recursive: true }));
 
   it('is told exactly what to install', () => {
-    // The published files and the one dependency, in a place with no other packages around.
+    // The published files and the one dependency that the command needs, in a place with no other packages around.
     const modules = join(folder, 'node_modules');
     execFileSync('mkdir', ['-p', join(modules, 'gpuos')]);
     execFileSync('cp', ['-r', join(root, 'dist'), join(root, 'package.json'), join(modules, 'gpuos')]);
