@@ -35,6 +35,12 @@ export const ERRORS = {
   GPUOS_BAD_DESCRIPTOR: 'Give the task fields that the message states.',
   GPUOS_BAD_DEPENDENCY: 'Depend only on tasks that have been submitted.',
   GPUOS_ABI_MISMATCH: 'Build the package again: host and device disagree on the layout of shared memory.',
+  GPUOS_CUDA_UNAVAILABLE:
+    'Install or repair what the message names; `gpuos info` lists what was found, and the wasm device works without it.',
+  GPUOS_CUDA_TOO_OLD: 'Update what the message names to the version that it states; the wasm device works without it.',
+  GPUOS_CUDA_CALL_FAILED:
+    'See the call and the name of its error in the message; if it persists, report it with the output of `gpuos info`.',
+  GPUOS_COMPILE_FAILED: "Correct the source or the options as the compiler's log in the message states.",
   GPUOS_BACKEND_TAKEN_OVER: 'Another module selected its own tfjs backend; set GPUOS_TFJS=force, or call tf.setBackend("gpuos") after it.',
   GPUOS_BASELINE_UNAVAILABLE: 'Install the baseline package that the message names.',
   GPUOS_PACKAGE_MISSING: 'Install the package that the message names.',

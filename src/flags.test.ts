@@ -28,6 +28,7 @@ describe('readFlags', () => {
       fuse: true,
       taskBudgetMs: 10_000,
       home: undefined,
+      cudaHome: undefined,
       log: 'warn',
     });
   });
@@ -43,6 +44,7 @@ describe('readFlags', () => {
       GPUOS_FUSE: 'off',
       GPUOS_TASK_BUDGET_MS: '250',
       GPUOS_HOME: '/somewhere',
+      GPUOS_CUDA_HOME: '/opt/cuda',
       GPUOS_LOG: 'debug',
     });
     expect(flags).toEqual({
@@ -55,6 +57,7 @@ describe('readFlags', () => {
       fuse: false,
       taskBudgetMs: 250,
       home: '/somewhere',
+      cudaHome: '/opt/cuda',
       log: 'debug',
     });
     expect(Object.keys(flags)).toHaveLength(names.length);

@@ -76,6 +76,10 @@ export const FLAGS = {
     kind: 'path',
     about: 'The folder of caches. Default: `gpuos` in `XDG_CACHE_HOME`, else in `~/.cache`.',
   },
+  GPUOS_CUDA_HOME: {
+    kind: 'path',
+    about: 'The folder searched first for the CUDA libraries (driver, NVRTC, NVML): a toolkit, or the folder that holds the files.',
+  },
   GPUOS_LOG: {
     kind: 'choice',
     values: ['silent', 'error', 'warn', 'info', 'debug'],
@@ -97,6 +101,7 @@ export interface Flags {
   readonly fuse: boolean;
   readonly taskBudgetMs: number;
   readonly home: string | undefined;
+  readonly cudaHome: string | undefined;
   readonly log: 'silent' | 'error' | 'warn' | 'info' | 'debug';
 }
 
@@ -188,6 +193,7 @@ export function readFlags(environment: Environment = process.env): Flags {
     fuse: read('GPUOS_FUSE') as boolean,
     taskBudgetMs: read('GPUOS_TASK_BUDGET_MS') as number,
     home: read('GPUOS_HOME') as string | undefined,
+    cudaHome: read('GPUOS_CUDA_HOME') as string | undefined,
     log: read('GPUOS_LOG') as Flags['log'],
   });
 }

@@ -1,0 +1,273 @@
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { checkAgainstHeader, compileFakes, cudaHeaders, type Fake, fake, NO_COMPILER, reason } from '../../../test/cuda/fakes.ts';
+import { GpuosError } from '../../errors.ts';
+import { CudaError } from './cuda-error.ts';
+import { SIGNATURES } from './driver-calls.ts';
+import { CudaDriver, cudaVersionText } from './driver.ts';
+import { koffi } from './library.ts';
+
+function thrown(action: () => unknown): GpuosError {
+  try {
+    action();
+  } catch (error) {
+    if (error instanceof GpuosError) return error;
+    throw error;
+  }
+  throw new Error('nothing was thrown');
+}
+
+describe.skipIf(NO_COMPILER)(reason('CudaDriver'), () => {
+  let folder: ReturnType<typeof compileFakes>;
+  let cuda: Fake;
+  let driver: CudaDriver;
+  beforeAll(() => {
+    folder = compileFakes(['driver']);
+    cuda = fake(folder.folder, 'driver');
+    driver = new CudaDriver(cuda.search);
+  });
+  afterAll(() => folder?.remove());
+  beforeEach(() => void calls());
+
+  /** The calls since the last time, and the names of all that there ever were. */
+  const names = new Set<string>();
+  const calls = () => {
+    const lines = cuda.calls();
+    for (const line of lines) names.add(line.split(' ')[0]!);
+    return lines;
+  };
+
+  /** Runs an action; the result, and the calls that the library saw. */
+  const seen = (action: () => unknown) => {
+    const result = action();
+    return [result, ...calls()];
+  };
+
+  /** What a call answers, for the duration of an action. */
+  const answering = <T>(call: string, result: number, action: () => T): T => {
+    cuda.result(call, result);
+    try {
+      return action();
+    } finally {
+      cuda.result(call, 0);
+    }
+  };
+
+  it('passes every argument in its place, and gives what came out', () => {
+    const context = 0x7f0000001000;
+    const address = 0x1fffffffffff0;
+    const elf = new Uint8Array([0x7f, 0x45, 0x4c, 0x46, 0]);
+    const expected: [action: () => unknown, result: unknown, ...calls: string[]][] = [
+      [() => driver.initialize(), undefined, 'cuDriverGetVersion', 'cuInit 0'],
+      [() => driver.deviceCount(), 1, 'cuDeviceGetCount'],
+      [() => driver.device(1), 41, 'cuDeviceGet 1'],
+      [() => driver.deviceName(41), 'Fake GPU 1', 'cuDeviceGetName 256 41'],
+      [() => driver.deviceAttribute(41, 'sms'), 116, 'cuDeviceGetAttribute 16 41'],
+      [() => driver.computeCapability(41), [9, 0], 'cuDeviceGetAttribute 75 41', 'cuDeviceGetAttribute 76 41'],
+      [() => driver.totalMemory(41), 150_000_000_000, 'cuDeviceTotalMem_v2 41'],
+      [() => driver.pciBusId(41), '0000:29:00.0', 'cuDeviceGetPCIBusId 32 41'],
+      [() => driver.retainPrimaryContext(41), context, 'cuDevicePrimaryCtxRetain 41'],
+      [() => driver.setCurrent(context), undefined, 'cuCtxSetCurrent 7f0000001000'],
+      [() => driver.synchronize(), undefined, 'cuCtxSynchronize'],
+      [() => driver.setStackBytes(4096), undefined, 'cuCtxSetLimit 0 4096'],
+      [() => driver.streamPriorities(), { least: 0, greatest: -5 }, 'cuCtxGetStreamPriorityRange'],
+      [() => driver.moduleLoading(), 'eager', 'cuModuleGetLoadingMode'],
+      [() => driver.loadModule(elf), 0x2000, 'cuModuleLoadData \x7fELF'],
+      [() => driver.moduleFunction(0x2000, 'persistent'), 0x3000, 'cuModuleGetFunction 2000 persistent'],
+      [() => driver.moduleGlobal(0x2000, 'table'), { address, bytes: 24 }, 'cuModuleGetGlobal_v2 2000 table'],
+      [() => driver.functionAttribute(0x3000, 'registers'), 126, 'cuFuncGetAttribute 4 3000'],
+      [() => driver.setMaxDynamicSharedBytes(0x3000, 65_536), undefined, 'cuFuncSetAttribute 3000 8 65536'],
+      [() => driver.createStream(-5), 0x4000, 'cuStreamCreateWithPriority 1 -5'],
+      [() => driver.synchronizeStream(0x4000), undefined, 'cuStreamSynchronize 4000'],
+      [() => driver.streamDone(0x4000), true, 'cuStreamQuery 4000'],
+      [() => driver.createEvent(), 0x5000, 'cuEventCreate 2'],
+      [() => driver.createEvent(true), 0x5000, 'cuEventCreate 0'],
+      [() => driver.recordEvent(0x5000, 0x4000), undefined, 'cuEventRecord 5000 4000'],
+      [() => driver.waitForEvent(0x4000, 0x5000), undefined, 'cuStreamWaitEvent 4000 5000 0'],
+      [() => driver.eventDone(0x5000), true, 'cuEventQuery 5000'],
+      [() => driver.synchronizeEvent(0x5000), undefined, 'cuEventSynchronize 5000'],
+      [() => driver.elapsedMs(0x5000, 0x5001), 1.25, 'cuEventElapsedTime 5000 5001'],
+      [() => driver.destroyEvent(0x5000), undefined, 'cuEventDestroy_v2 5000'],
+      [() => driver.destroyStream(0x4000), undefined, 'cuStreamDestroy_v2 4000'],
+      [() => driver.memory(), { freeBytes: 4096, totalBytes: 150_000_000_000 }, 'cuMemGetInfo_v2'],
+      [() => driver.allocate(2 ** 33), 0x7f1234567800, 'cuMemAlloc_v2 8589934592'],
+      [() => driver.free(address), undefined, 'cuMemFree_v2 1fffffffffff0'],
+      [() => driver.unloadModule(0x2000), undefined, 'cuModuleUnload 2000'],
+      [() => driver.releasePrimaryContext(41), undefined, 'cuDevicePrimaryCtxRelease_v2 41'],
+    ];
+    for (const [action, ...rest] of expected) expect(seen(action)).toEqual(rest);
+  });
+
+  it('passes host memory by view or by address, with the data that is there', () => {
+    const address = driver.allocateHost(64);
+    expect(calls()).toEqual(['cuMemHostAlloc 64 2']);
+    const bytes = new Uint8Array(koffi().view(address, 64));
+    bytes.set([7, 8, 9]);
+    driver.registerHost(address, 64);
+    driver.unregisterHost(address);
+    expect(driver.deviceAddress(address)).toBe(address);
+    // As in the device process: shared memory of the process, by view.
+    const shared = new Uint8Array(new SharedArrayBuffer(16)).fill(5);
+    driver.registerHost(shared, 16);
+    driver.copyToDevice(0x10000, address, 3, 0x4000);
+    driver.copyToDevice(0x10003, shared.subarray(4), 2, 0x4000);
+    driver.copyOnDevice(0x10010, 0x10001, 4, 0x4000);
+    driver.fillBytes(0x10020, 0xab, 2, 0x4000);
+    const back = new Uint8Array(4);
+    driver.copyToHost(back, 0x10010, 4, 0x4000);
+    expect([...back]).toEqual([8, 9, 5, 5]);
+    driver.copyToHost(address, 0x10020, 2, 0x4000);
+    expect([...bytes.subarray(0, 3)]).toEqual([0xab, 0xab, 9]);
+    driver.freeHost(address);
+    expect(calls()).toEqual([
+      'cuMemHostRegister_v2 7 64 2',
+      'cuMemHostUnregister 7',
+      'cuMemHostGetDevicePointer_v2 0',
+      'cuMemHostRegister_v2 5 16 2',
+      'cuMemcpyHtoDAsync_v2 10000 3 4000',
+      'cuMemcpyHtoDAsync_v2 10003 2 4000',
+      'cuMemcpyDtoDAsync_v2 10010 10001 4 4000',
+      'cuMemsetD8Async 10020 171 2 4000',
+      'cuMemcpyDtoHAsync_v2 10010 4 4000',
+      'cuMemcpyDtoHAsync_v2 10020 2 4000',
+      'cuMemFreeHost',
+    ]);
+  });
+
+  it('launches with the parameters that the kernel declares', () => {
+    const parameters = [0x1fffffffffff0, 4_000_000_000, -7, Float32Array.of(1.5), Uint32Array.of(1, 2, 3)];
+    const text = '1fffffffffff0 4000000000 -7 1.5 {1 2 3}; 0';
+    driver.launch(0x3000, { grid: [132], block: [256], stream: 0x4000 }, parameters);
+    driver.launch(0x3000, { grid: [2, 3, 4], block: [5, 6, 7], sharedBytes: 49_152, stream: 0 }, [2n ** 49n - 16n, ...parameters.slice(1)]);
+    const ordinary = { grid: [132], block: [256], sharedBytes: 1024, stream: 0x4000 } as const;
+    driver.launch(0x3000, { ...ordinary, cooperative: true, priority: -5 }, parameters);
+    driver.launch(0x3000, { ...ordinary, cooperative: false, priority: 0 }, parameters);
+    driver.launch(0x3000, ordinary, []);
+    expect(calls()).toEqual([
+      `cuLaunchKernel 3000 (132 1 1) (256 1 1) 0 4000: ${text}`,
+      `cuLaunchKernel 3000 (2 3 4) (5 6 7) 49152 0: ${text}`,
+      `cuLaunchKernelEx 3000 (132 1 1) (256 1 1) 1024 4000 2=1 8=-5: ${text}`,
+      `cuLaunchKernelEx 3000 (132 1 1) (256 1 1) 1024 4000 8=0: ${text}`,
+      'cuLaunchKernel 3000 (132 1 1) (256 1 1) 1024 4000: none; 0',
+    ]);
+    expect(thrown(() => driver.launch(0x3000, ordinary, [0.5])).code).toBe('GPUOS_INTERNAL');
+  });
+
+  it('links to a cubin that outlives the link state', () => {
+    const inputs = [
+      { kind: 'cubin', name: 'runtime', bytes: Uint8Array.of(1, 2) },
+      { kind: 'ptx', name: 'operator', bytes: Uint8Array.of(3) },
+    ] as const;
+    expect([...driver.link(inputs)]).toEqual([1, 2, 3]);
+    expect(calls()).toEqual([
+      'cuLinkCreate_v2 2',
+      'cuLinkAddData_v2 6000 0 2 runtime 0 0 0',
+      'cuLinkAddData_v2 6000 1 1 operator 0 0 0',
+      'cuLinkComplete 6000',
+      'cuLinkDestroy 6000',
+    ]);
+    const error = answering('cuLinkAddData_v2', 500, () => thrown(() => driver.link(inputs)));
+    expect(error.code).toBe('GPUOS_COMPILE_FAILED');
+    expect(error.message).toContain('Linking runtime failed with CUDA_ERROR_NOT_FOUND:\nerror: runtime defines it again\n');
+    expect(calls().at(-1)).toBe('cuLinkDestroy 6000');
+    expect(answering('cuLinkComplete', 700, () => thrown(() => driver.link(inputs))).code).toBe('GPUOS_DEVICE_LOST');
+  });
+
+  it('tells what is not done yet from what failed', () => {
+    expect(answering('cuStreamQuery', 600, () => driver.streamDone(0x4000))).toBe(false);
+    expect(answering('cuEventQuery', 600, () => driver.eventDone(0x5000))).toBe(false);
+    expect(answering('cuStreamQuery', 700, () => thrown(() => driver.streamDone(0x4000))).code).toBe('GPUOS_DEVICE_LOST');
+  });
+
+  it.each([
+    [1, 'GPUOS_CUDA_CALL_FAILED', 'cuInit answered CUDA_ERROR_INVALID_VALUE (1).'],
+    [500, 'GPUOS_CUDA_CALL_FAILED', 'cuInit answered CUDA_ERROR_NOT_FOUND (500): named symbol not found.'],
+    [12_345, 'GPUOS_CUDA_CALL_FAILED', 'cuInit answered CUDA error 12345 (12345).'],
+    [100, 'GPUOS_CUDA_UNAVAILABLE', 'CUDA_ERROR_NO_DEVICE (100): the driver sees no GPU; check `nvidia-smi`'],
+    [803, 'GPUOS_CUDA_UNAVAILABLE', 'libcuda.so.1 and the kernel module are of different versions'],
+    [719, 'GPUOS_DEVICE_LOST', 'cuInit answered CUDA error 719 (719).'],
+  ])('says what result %i means', (result, code, message) => {
+    const error = answering('cuInit', result, () => thrown(() => driver.initialize()));
+    expect(error).toBeInstanceOf(CudaError);
+    expect(error).toMatchObject({ code, call: 'cuInit', result });
+    expect(error.message).toContain(message);
+  });
+
+  it('names the symbol that a module does not have', () => {
+    const error = answering('cuModuleGetFunction', 500, () => thrown(() => driver.moduleFunction(0x2000, 'persistent')));
+    expect(error.message).toContain('cuModuleGetFunction answered CUDA_ERROR_NOT_FOUND (500): persistent; named symbol not found.');
+  });
+
+  it('gives the sizes when memory is out', () => {
+    const device = answering('cuMemAlloc_v2', 2, () => thrown(() => driver.allocate(8192)));
+    expect(device.code).toBe('GPUOS_OUT_OF_MEMORY');
+    expect(device.message).toContain('8192 bytes of device memory asked for, 4096 of 150000000000 free on the device');
+    const host = answering('cuMemHostAlloc', 2, () => thrown(() => driver.allocateHost(8192)));
+    expect(host.message).toContain('8192 bytes of pinned host memory asked for');
+    expect(answering('cuMemAlloc_v2', 1, () => thrown(() => driver.allocate(0))).code).toBe('GPUOS_CUDA_CALL_FAILED');
+  });
+
+  it('refuses an address that no number holds, rather than rounding it', () => {
+    cuda.value('address', 2 ** 62);
+    expect(thrown(() => driver.allocate(1)).code).toBe('GPUOS_INTERNAL');
+    cuda.value('address', 0x7f1234567800);
+  });
+
+  it('says whether modules are loaded lazily', () => {
+    cuda.value('loading', 2);
+    expect(driver.moduleLoading()).toBe('lazy');
+    cuda.value('loading', 1);
+  });
+
+  it('refuses a driver before CUDA 12', () => {
+    cuda.value('cuda', 11_080);
+    const error = thrown(() => driver.initialize());
+    expect(error.code).toBe('GPUOS_CUDA_TOO_OLD');
+    expect(error.message).toContain('supports CUDA 11.8; CUDA 12.0 is needed');
+    expect(calls()).not.toContain('cuInit 0');
+    cuda.value('cuda', 12_000);
+    driver.initialize();
+    cuda.value('cuda', 13_000);
+  });
+
+  it('has called every symbol that it binds, here', () => {
+    // The two that name results are known by the messages.
+    const bound = Object.keys(SIGNATURES).filter((name) => !name.startsWith('cuGetError'));
+    expect([...names].sort()).toEqual(bound.sort());
+  });
+
+  it('refuses a library that lacks a symbol, and names it', () => {
+    const other = compileFakes(['nvml']);
+    try {
+      const { search } = fake(other.folder, 'nvml');
+      const error = thrown(() => new CudaDriver(search));
+      expect(error.code).toBe('GPUOS_CUDA_TOO_OLD');
+      expect(error.message).toMatch(/libnvidia-ml\.so\.1: Cannot find function 'cuInit'/);
+      // The next candidate is tried.
+      const both = { ...search, candidates: [...search.candidates, ...cuda.search.candidates] };
+      expect(new CudaDriver(both).path).toBe(cuda.search.candidates[0]!.path);
+    } finally {
+      other.remove();
+    }
+  });
+});
+
+describe('CudaDriver', () => {
+  it('says what it tried where there is none', () => {
+    const search = { candidates: [{ path: '/nowhere/libcuda.so.1', from: 'loader', version: '1' }], unsupported: [], tried: [] };
+    const error = thrown(() => new CudaDriver(search));
+    expect(error.code).toBe('GPUOS_CUDA_UNAVAILABLE');
+    expect(error.message).toMatch(
+      /Cannot load the NVIDIA driver \(libcuda\.so\.1\): \/nowhere\/libcuda\.so\.1: cannot open.*\. Install the driver/,
+    );
+  });
+
+  it('prints versions as people write them', () => {
+    expect([12_000, 12_080, 13_000, 13_010].map(cudaVersionText)).toEqual(['12.0', '12.8', '13.0', '13.1']);
+  });
+});
+
+const headers = cudaHeaders();
+const why = NO_COMPILER ? 'no C compiler' : headers === undefined ? 'no cuda.h on this machine' : undefined;
+it.skipIf(why !== undefined)(`the stand-in has the prototypes and structs of cuda.h${why ? ` (skipped: ${why})` : ''}`, () => {
+  expect(checkAgainstHeader('driver', headers!)).toBe('');
+});
