@@ -6,6 +6,7 @@ import { join } from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { gpuos, lastLine } from './command.ts';
+import { compileFakes, NO_COMPILER, reason } from './cuda/fakes.ts';
 
 let folder: string;
 beforeAll(() => {
@@ -243,6 +244,25 @@ describe('gpuos info', () => {
     for (const device of info.devices) if (!device.usable) expect(device.missing.length).toBeGreaterThan(0);
     expect(info.flags).toEqual({ GPUOS_WORKERS: '2', GPUOS_HOME: folder });
     expect(info.cache).toBe(folder);
+  });
+
+  it.skipIf(NO_COMPILER)(reason('describes a GPU, and what keeps it from being used'), async () => {
+    const fakes = compileFakes(['driver', 'nvrtc', 'nvml']);
+    try {
+      const env = { GPUOS_CUDA_HOME: fakes.folder, FAKE_devices: '2' };
+      const { code, stdout, stderr } = await gpuos(['info'], { env });
+      expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+      expect(stdout).toContain(`driver: 580.1.2, CUDA 13.0 (${fakes.folder}/libcuda.so.1)\n`);
+      expect(stdout).toContain(`compiler: NVRTC 13.0 (${fakes.folder}/libnvrtc.so.13, found by GPUOS_CUDA_HOME)\n`);
+      expect(stdout).toContain('gpu1: Fake GPU 1, compute capability 9.0, 116 SMs, 143051 MiB, 720 MiB used, 37% busy, 123 W\n');
+      const old = await gpuos(['info', '--json'], { env: { ...env, FAKE_cuda: '11040' } });
+      const { devices } = JSON.parse(old.stdout) as { devices: { kind: string; missing: { what: string }[]; probe?: { cuda: string } }[] };
+      const cuda = devices.find(({ kind }) => kind === 'cuda')!;
+      expect(cuda.probe!.cuda).toBe('11.4');
+      expect(cuda.missing.map(({ what }) => what).join('\n')).toContain('supports CUDA 11.4; CUDA 12.0 is needed');
+    } finally {
+      fakes.remove();
+    }
   });
 
   it('shows the same to people', async () => {

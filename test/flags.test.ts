@@ -1,5 +1,9 @@
 /** What each flag of docs/flags.md does to a program that sets it. How their values are read is tested beside `src/flags.ts`. */
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { afterEach, describe, expect, it, vi } from 'vitest';
+import { inspectDevices } from '../src/backends/inspect.ts';
 import { GpuosError } from '../src/errors.ts';
 import type { FlagName } from '../src/flags.ts';
 import { NO_ORDER } from '../src/runtime/queue.ts';
@@ -113,6 +117,26 @@ describe('GPUOS_TASK_BUDGET_MS', () => {
     expect(code(() => task.doneSync())).toBe('GPUOS_TASK_TIMEOUT');
     expect(system.device.losses).toBe(1);
     await system.submit({ operator: 'nop', words: [1] }).done();
+  });
+});
+
+describe('GPUOS_CUDA_HOME', () => {
+  it('is searched first, for each of the CUDA libraries', () => {
+    const folder = mkdtempSync(join(tmpdir(), 'gpuos-cuda-home-'));
+    try {
+      mkdirSync(join(folder, 'lib64'));
+      // No libraries: the next place is tried.
+      for (const name of ['libcuda.so.1', 'libnvidia-ml.so.1', 'lib64/libnvrtc.so.13']) writeFileSync(join(folder, name), '');
+      vi.stubEnv('GPUOS_CUDA_HOME', folder);
+      const { driver, nvml, nvrtc, cublas } = inspectDevices().find(({ kind }) => kind === 'cuda')!.probe!.libraries;
+      expect(driver.found[0]).toBe(join(folder, 'libcuda.so.1'));
+      expect(nvml.found[0]).toBe(join(folder, 'libnvidia-ml.so.1'));
+      expect(nvrtc.found[0]).toBe(join(folder, 'lib64/libnvrtc.so.13'));
+      expect(driver.path).not.toBe(driver.found[0]);
+      expect(cublas.tried[0]).toBe(folder);
+    } finally {
+      rmSync(folder, { recursive: true });
+    }
   });
 });
 

@@ -171,6 +171,7 @@ describe('a project without the packages of the demo', () => {
     expect(demo.text).toContain('[GPUOS_PACKAGE_MISSING]');
     const info = run('info');
     expect(info.code).toBe(0);
+    expect(info.text).toMatch(/missing the package koffi: koffi cannot be loaded: [^\n]+Install the package that the message names\./);
     expect(info.text).toMatch(/gpuos demo +missing .*npm install @energetic-ai\/core@0\.2\.0/);
   });
 });

@@ -1,5 +1,6 @@
 import { availableParallelism } from 'node:os';
-import { existsSync } from 'node:fs';
+import { readFlags } from '../flags.ts';
+import { type CudaProbe, probe } from './cuda/probe.ts';
 import { WasmMemory } from './wasm/memory.ts';
 import { loadModule } from './wasm/instance.ts';
 
@@ -11,16 +12,14 @@ export interface DeviceReport {
   readonly details: Readonly<Record<string, string | number | boolean>>;
   /** What is missing, and how to get it. */
   readonly missing: readonly { readonly what: string; readonly remedy: string }[];
+  /** cuda: all that was found, and every folder that was searched. */
+  readonly probe?: CudaProbe;
 }
 
-const DRIVER_PATHS = [
-  '/usr/lib/x86_64-linux-gnu/libcuda.so.1',
-  '/usr/lib/aarch64-linux-gnu/libcuda.so.1',
-  '/usr/lib64/libcuda.so.1',
-  '/usr/lib/wsl/lib/libcuda.so.1',
-];
-
-/** Every device that this build knows of, whether or not it can be used here. Starts nothing. */
+/**
+ * Every device that this build knows of, whether or not it can be used here. Starts nothing; loads the CUDA libraries
+ * where there are any. @throws GPUOS_BAD_FLAG, GPUOS_UNKNOWN_FLAG
+ */
 export function inspectDevices(): DeviceReport[] {
   return [inspectWasm(), inspectCuda()];
 }
@@ -49,17 +48,30 @@ function inspectWasm(): DeviceReport {
 }
 
 function inspectCuda(): DeviceReport {
-  const driver = DRIVER_PATHS.find((path) => existsSync(path));
+  const found = probe({ cudaHome: readFlags().cudaHome });
+  const { driver, nvrtc } = found.libraries;
+  const details: Record<string, string | number | boolean> = { driverFound: driver.path !== undefined };
+  if (driver.path) details['driver'] = `${driver.version ?? 'unknown version'}, CUDA ${found.cuda} (${driver.path})`;
+  if (nvrtc.path) details['compiler'] = `NVRTC ${nvrtc.version} (${nvrtc.path}, found by ${nvrtc.from})`;
+  for (const gpu of found.gpus) {
+    const memory = `${Math.round(gpu.memoryBytes / 2 ** 20)} MiB`;
+    const state = [
+      gpu.usedBytes === undefined ? undefined : `${Math.round(gpu.usedBytes / 2 ** 20)} MiB used`,
+      gpu.busyPercent === undefined ? undefined : `${gpu.busyPercent}% busy`,
+      gpu.powerMilliwatts === undefined ? undefined : `${Math.round(gpu.powerMilliwatts / 1000)} W`,
+    ].filter((part) => part !== undefined);
+    details[`gpu${gpu.ordinal}`] =
+      `${gpu.name}, compute capability ${gpu.computeCapability}, ${gpu.sms} SMs, ${memory}${state.length > 0 ? `, ${state.join(', ')}` : ''}`;
+  }
   return {
     kind: 'cuda',
     usable: false,
-    name: 'NVIDIA GPU',
-    details: { driverFound: driver !== undefined },
+    name: found.gpus[0]?.name ?? 'NVIDIA GPU',
+    details,
     missing: [
-      ...(driver === undefined
-        ? [{ what: 'the NVIDIA driver (libcuda.so.1)', remedy: 'Install the driver for your GPU; the wasm device works without it.' }]
-        : []),
+      ...found.missing,
       { what: 'the CUDA device of gpuos', remedy: 'It is not part of this version; the wasm device is used instead.' },
     ],
+    probe: found,
   };
 }
