@@ -112,14 +112,14 @@ CUresult CUDAAPI cuModuleGetLoadingMode(CUmoduleLoadingMode *mode) {
 }
 
 CUresult CUDAAPI cuModuleLoadData(CUmodule *module, const void *image) {
-    *module = H(CUmodule, 0x2000);
+    *module = H(CUmodule, 0x7f0000002000);
     return note("cuModuleLoadData", " %.4s", (const char *)image);
 }
 
 CUresult CUDAAPI cuModuleUnload(CUmodule module) { return note("cuModuleUnload", " %llx", N(module)); }
 
 CUresult CUDAAPI cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name) {
-    *function = H(CUfunction, 0x3000);
+    *function = H(CUfunction, 0x7f0000003000);
     return note("cuModuleGetFunction", " %llx %s", N(module), name);
 }
 
@@ -174,7 +174,7 @@ CUresult CUDAAPI cuLaunchKernelEx(const CUlaunchConfig *c, CUfunction f, void **
 }
 
 CUresult CUDAAPI cuStreamCreateWithPriority(CUstream *stream, unsigned int flags, int priority) {
-    *stream = H(CUstream, 0x4000);
+    *stream = H(CUstream, 0x7f0000004000);
     return note("cuStreamCreateWithPriority", " %u %d", flags, priority);
 }
 
@@ -186,7 +186,7 @@ CUresult CUDAAPI cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int 
 }
 
 CUresult CUDAAPI cuEventCreate(CUevent *event, unsigned int flags) {
-    *event = H(CUevent, 0x5000);
+    *event = H(CUevent, 0x7f0000005000);
     return note("cuEventCreate", " %u", flags);
 }
 
@@ -235,7 +235,7 @@ CUresult CUDAAPI cuMemHostGetDevicePointer_v2(CUdeviceptr *device, void *address
 }
 
 /* Device memory of the stand-in is a few bytes from FAKE_MEMORY on. */
-#define FAKE_MEMORY 0x10000
+#define FAKE_MEMORY 0x1fffffff00000
 static unsigned char memory[256];
 
 CUresult CUDAAPI cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t bytes, CUstream stream) {
@@ -270,7 +270,7 @@ CUresult CUDAAPI cuLinkCreate_v2(unsigned int count, CUjit_option *options, void
         if ((int)options[i] == 5) link_log = values[i];
         if ((int)options[i] == 6) link_log_bytes = N(values[i]);
     }
-    *state = H(CUlinkState, 0x6000);
+    *state = H(CUlinkState, 0x7f0000006000);
     return note("cuLinkCreate_v2", " %u", count);
 }
 

@@ -71,27 +71,27 @@ describe.skipIf(NO_COMPILER)(reason('CudaDriver'), () => {
       [() => driver.setStackBytes(4096), undefined, 'cuCtxSetLimit 0 4096'],
       [() => driver.streamPriorities(), { least: 0, greatest: -5 }, 'cuCtxGetStreamPriorityRange'],
       [() => driver.moduleLoading(), 'eager', 'cuModuleGetLoadingMode'],
-      [() => driver.loadModule(elf), 0x2000, 'cuModuleLoadData \x7fELF'],
-      [() => driver.moduleFunction(0x2000, 'persistent'), 0x3000, 'cuModuleGetFunction 2000 persistent'],
-      [() => driver.moduleGlobal(0x2000, 'table'), { address, bytes: 24 }, 'cuModuleGetGlobal_v2 2000 table'],
-      [() => driver.functionAttribute(0x3000, 'registers'), 126, 'cuFuncGetAttribute 4 3000'],
-      [() => driver.setMaxDynamicSharedBytes(0x3000, 65_536), undefined, 'cuFuncSetAttribute 3000 8 65536'],
-      [() => driver.createStream(-5), 0x4000, 'cuStreamCreateWithPriority 1 -5'],
-      [() => driver.synchronizeStream(0x4000), undefined, 'cuStreamSynchronize 4000'],
-      [() => driver.streamDone(0x4000), true, 'cuStreamQuery 4000'],
-      [() => driver.createEvent(), 0x5000, 'cuEventCreate 2'],
-      [() => driver.createEvent(true), 0x5000, 'cuEventCreate 0'],
-      [() => driver.recordEvent(0x5000, 0x4000), undefined, 'cuEventRecord 5000 4000'],
-      [() => driver.waitForEvent(0x4000, 0x5000), undefined, 'cuStreamWaitEvent 4000 5000 0'],
-      [() => driver.eventDone(0x5000), true, 'cuEventQuery 5000'],
-      [() => driver.synchronizeEvent(0x5000), undefined, 'cuEventSynchronize 5000'],
-      [() => driver.elapsedMs(0x5000, 0x5001), 1.25, 'cuEventElapsedTime 5000 5001'],
-      [() => driver.destroyEvent(0x5000), undefined, 'cuEventDestroy_v2 5000'],
-      [() => driver.destroyStream(0x4000), undefined, 'cuStreamDestroy_v2 4000'],
+      [() => driver.loadModule(elf), 0x7f0000002000, 'cuModuleLoadData \x7fELF'],
+      [() => driver.moduleFunction(0x7f0000002000, 'persistent'), 0x7f0000003000, 'cuModuleGetFunction 7f0000002000 persistent'],
+      [() => driver.moduleGlobal(0x7f0000002000, 'table'), { address, bytes: 24 }, 'cuModuleGetGlobal_v2 7f0000002000 table'],
+      [() => driver.functionAttribute(0x7f0000003000, 'registers'), 126, 'cuFuncGetAttribute 4 7f0000003000'],
+      [() => driver.setMaxDynamicSharedBytes(0x7f0000003000, 65_536), undefined, 'cuFuncSetAttribute 7f0000003000 8 65536'],
+      [() => driver.createStream(-5), 0x7f0000004000, 'cuStreamCreateWithPriority 1 -5'],
+      [() => driver.synchronizeStream(0x7f0000004000), undefined, 'cuStreamSynchronize 7f0000004000'],
+      [() => driver.streamDone(0x7f0000004000), true, 'cuStreamQuery 7f0000004000'],
+      [() => driver.createEvent(), 0x7f0000005000, 'cuEventCreate 2'],
+      [() => driver.createEvent(true), 0x7f0000005000, 'cuEventCreate 0'],
+      [() => driver.recordEvent(0x7f0000005000, 0x7f0000004000), undefined, 'cuEventRecord 7f0000005000 7f0000004000'],
+      [() => driver.waitForEvent(0x7f0000004000, 0x7f0000005000), undefined, 'cuStreamWaitEvent 7f0000004000 7f0000005000 0'],
+      [() => driver.eventDone(0x7f0000005000), true, 'cuEventQuery 7f0000005000'],
+      [() => driver.synchronizeEvent(0x7f0000005000), undefined, 'cuEventSynchronize 7f0000005000'],
+      [() => driver.elapsedMs(0x7f0000005000, 0x7f0000005001), 1.25, 'cuEventElapsedTime 7f0000005000 7f0000005001'],
+      [() => driver.destroyEvent(0x7f0000005000), undefined, 'cuEventDestroy_v2 7f0000005000'],
+      [() => driver.destroyStream(0x7f0000004000), undefined, 'cuStreamDestroy_v2 7f0000004000'],
       [() => driver.memory(), { freeBytes: 4096, totalBytes: 150_000_000_000 }, 'cuMemGetInfo_v2'],
       [() => driver.allocate(2 ** 33), 0x7f1234567800, 'cuMemAlloc_v2 8589934592'],
       [() => driver.free(address), undefined, 'cuMemFree_v2 1fffffffffff0'],
-      [() => driver.unloadModule(0x2000), undefined, 'cuModuleUnload 2000'],
+      [() => driver.unloadModule(0x7f0000002000), undefined, 'cuModuleUnload 7f0000002000'],
       [() => driver.releasePrimaryContext(41), undefined, 'cuDevicePrimaryCtxRelease_v2 41'],
     ];
     for (const [action, ...rest] of expected) expect(seen(action)).toEqual(rest);
@@ -108,14 +108,14 @@ describe.skipIf(NO_COMPILER)(reason('CudaDriver'), () => {
     // As in the device process: shared memory of the process, by view.
     const shared = new Uint8Array(new SharedArrayBuffer(16)).fill(5);
     driver.registerHost(shared, 16);
-    driver.copyToDevice(0x10000, address, 3, 0x4000);
-    driver.copyToDevice(0x10003, shared.subarray(4), 2, 0x4000);
-    driver.copyOnDevice(0x10010, 0x10001, 4, 0x4000);
-    driver.fillBytes(0x10020, 0xab, 2, 0x4000);
+    driver.copyToDevice(0x1fffffff00000, address, 3, 0x7f0000004000);
+    driver.copyToDevice(0x1fffffff00003, shared.subarray(4), 2, 0x7f0000004000);
+    driver.copyOnDevice(0x1fffffff00010, 0x1fffffff00001, 4, 0x7f0000004000);
+    driver.fillBytes(0x1fffffff00020, 0xab, 2, 0x7f0000004000);
     const back = new Uint8Array(4);
-    driver.copyToHost(back, 0x10010, 4, 0x4000);
+    driver.copyToHost(back, 0x1fffffff00010, 4, 0x7f0000004000);
     expect([...back]).toEqual([8, 9, 5, 5]);
-    driver.copyToHost(address, 0x10020, 2, 0x4000);
+    driver.copyToHost(address, 0x1fffffff00020, 2, 0x7f0000004000);
     expect([...bytes.subarray(0, 3)]).toEqual([0xab, 0xab, 9]);
     driver.freeHost(address);
     expect(calls()).toEqual([
@@ -123,12 +123,12 @@ describe.skipIf(NO_COMPILER)(reason('CudaDriver'), () => {
       'cuMemHostUnregister 7',
       'cuMemHostGetDevicePointer_v2 0',
       'cuMemHostRegister_v2 5 16 2',
-      'cuMemcpyHtoDAsync_v2 10000 3 4000',
-      'cuMemcpyHtoDAsync_v2 10003 2 4000',
-      'cuMemcpyDtoDAsync_v2 10010 10001 4 4000',
-      'cuMemsetD8Async 10020 171 2 4000',
-      'cuMemcpyDtoHAsync_v2 10010 4 4000',
-      'cuMemcpyDtoHAsync_v2 10020 2 4000',
+      'cuMemcpyHtoDAsync_v2 1fffffff00000 3 7f0000004000',
+      'cuMemcpyHtoDAsync_v2 1fffffff00003 2 7f0000004000',
+      'cuMemcpyDtoDAsync_v2 1fffffff00010 1fffffff00001 4 7f0000004000',
+      'cuMemsetD8Async 1fffffff00020 171 2 7f0000004000',
+      'cuMemcpyDtoHAsync_v2 1fffffff00010 4 7f0000004000',
+      'cuMemcpyDtoHAsync_v2 1fffffff00020 2 7f0000004000',
       'cuMemFreeHost',
     ]);
   });
@@ -136,20 +136,23 @@ describe.skipIf(NO_COMPILER)(reason('CudaDriver'), () => {
   it('launches with the parameters that the kernel declares', () => {
     const parameters = [0x1fffffffffff0, 4_000_000_000, -7, Float32Array.of(1.5), Uint32Array.of(1, 2, 3)];
     const text = '1fffffffffff0 4000000000 -7 1.5 {1 2 3}; 0';
-    driver.launch(0x3000, { grid: [132], block: [256], stream: 0x4000 }, parameters);
-    driver.launch(0x3000, { grid: [2, 3, 4], block: [5, 6, 7], sharedBytes: 49_152, stream: 0 }, [2n ** 49n - 16n, ...parameters.slice(1)]);
-    const ordinary = { grid: [132], block: [256], sharedBytes: 1024, stream: 0x4000 } as const;
-    driver.launch(0x3000, { ...ordinary, cooperative: true, priority: -5 }, parameters);
-    driver.launch(0x3000, { ...ordinary, cooperative: false, priority: 0 }, parameters);
-    driver.launch(0x3000, ordinary, []);
-    expect(calls()).toEqual([
-      `cuLaunchKernel 3000 (132 1 1) (256 1 1) 0 4000: ${text}`,
-      `cuLaunchKernel 3000 (2 3 4) (5 6 7) 49152 0: ${text}`,
-      `cuLaunchKernelEx 3000 (132 1 1) (256 1 1) 1024 4000 2=1 8=-5: ${text}`,
-      `cuLaunchKernelEx 3000 (132 1 1) (256 1 1) 1024 4000 8=0: ${text}`,
-      'cuLaunchKernel 3000 (132 1 1) (256 1 1) 1024 4000: none; 0',
+    driver.launch(0x7f0000003000, { grid: [132], block: [256], stream: 0x7f0000004000 }, parameters);
+    driver.launch(0x7f0000003000, { grid: [2, 3, 4], block: [5, 6, 7], sharedBytes: 49_152, stream: 0 }, [
+      2n ** 49n - 16n,
+      ...parameters.slice(1),
     ]);
-    expect(thrown(() => driver.launch(0x3000, ordinary, [0.5])).code).toBe('GPUOS_INTERNAL');
+    const ordinary = { grid: [132], block: [256], sharedBytes: 1024, stream: 0x7f0000004000 } as const;
+    driver.launch(0x7f0000003000, { ...ordinary, cooperative: true, priority: -5 }, parameters);
+    driver.launch(0x7f0000003000, { ...ordinary, cooperative: false, priority: 0 }, parameters);
+    driver.launch(0x7f0000003000, ordinary, []);
+    expect(calls()).toEqual([
+      `cuLaunchKernel 7f0000003000 (132 1 1) (256 1 1) 0 7f0000004000: ${text}`,
+      `cuLaunchKernel 7f0000003000 (2 3 4) (5 6 7) 49152 0: ${text}`,
+      `cuLaunchKernelEx 7f0000003000 (132 1 1) (256 1 1) 1024 7f0000004000 2=1 8=-5: ${text}`,
+      `cuLaunchKernelEx 7f0000003000 (132 1 1) (256 1 1) 1024 7f0000004000 8=0: ${text}`,
+      'cuLaunchKernel 7f0000003000 (132 1 1) (256 1 1) 1024 7f0000004000: none; 0',
+    ]);
+    expect(thrown(() => driver.launch(0x7f0000003000, ordinary, [0.5])).code).toBe('GPUOS_INTERNAL');
   });
 
   it('links to a cubin that outlives the link state', () => {
@@ -160,22 +163,22 @@ describe.skipIf(NO_COMPILER)(reason('CudaDriver'), () => {
     expect([...driver.link(inputs)]).toEqual([1, 2, 3]);
     expect(calls()).toEqual([
       'cuLinkCreate_v2 2',
-      'cuLinkAddData_v2 6000 0 2 runtime 0 0 0',
-      'cuLinkAddData_v2 6000 1 1 operator 0 0 0',
-      'cuLinkComplete 6000',
-      'cuLinkDestroy 6000',
+      'cuLinkAddData_v2 7f0000006000 0 2 runtime 0 0 0',
+      'cuLinkAddData_v2 7f0000006000 1 1 operator 0 0 0',
+      'cuLinkComplete 7f0000006000',
+      'cuLinkDestroy 7f0000006000',
     ]);
     const error = answering('cuLinkAddData_v2', 500, () => thrown(() => driver.link(inputs)));
     expect(error.code).toBe('GPUOS_COMPILE_FAILED');
     expect(error.message).toContain('Linking runtime failed with CUDA_ERROR_NOT_FOUND:\nerror: runtime defines it again\n');
-    expect(calls().at(-1)).toBe('cuLinkDestroy 6000');
+    expect(calls().at(-1)).toBe('cuLinkDestroy 7f0000006000');
     expect(answering('cuLinkComplete', 700, () => thrown(() => driver.link(inputs))).code).toBe('GPUOS_DEVICE_LOST');
   });
 
   it('tells what is not done yet from what failed', () => {
-    expect(answering('cuStreamQuery', 600, () => driver.streamDone(0x4000))).toBe(false);
-    expect(answering('cuEventQuery', 600, () => driver.eventDone(0x5000))).toBe(false);
-    expect(answering('cuStreamQuery', 700, () => thrown(() => driver.streamDone(0x4000))).code).toBe('GPUOS_DEVICE_LOST');
+    expect(answering('cuStreamQuery', 600, () => driver.streamDone(0x7f0000004000))).toBe(false);
+    expect(answering('cuEventQuery', 600, () => driver.eventDone(0x7f0000005000))).toBe(false);
+    expect(answering('cuStreamQuery', 700, () => thrown(() => driver.streamDone(0x7f0000004000))).code).toBe('GPUOS_DEVICE_LOST');
   });
 
   it.each([
@@ -193,7 +196,7 @@ describe.skipIf(NO_COMPILER)(reason('CudaDriver'), () => {
   });
 
   it('names the symbol that a module does not have', () => {
-    const error = answering('cuModuleGetFunction', 500, () => thrown(() => driver.moduleFunction(0x2000, 'persistent')));
+    const error = answering('cuModuleGetFunction', 500, () => thrown(() => driver.moduleFunction(0x7f0000002000, 'persistent')));
     expect(error.message).toContain('cuModuleGetFunction answered CUDA_ERROR_NOT_FOUND (500): persistent; named symbol not found.');
   });
 

@@ -24,6 +24,7 @@ export const OLDEST_CUDA = 12_000;
 export const OLDEST_COMPUTE_CAPABILITY = [7, 5] as const;
 
 const LINK_LOG_BYTES = 16_384;
+const ATTRIBUTE_BYTES = 72;
 
 /** A value of a kernel's parameter: an integer or address of at most 64 bits, or the bytes of anything else (`Float32Array.of(x)`). */
 export type KernelParameter = number | bigint | NodeJS.ArrayBufferView;
@@ -428,13 +429,13 @@ export class CudaDriver {
   }
 }
 
-/** `CUlaunchConfig` (56 bytes) and its `CUlaunchAttribute`s (72 bytes each: id, padding to 8, a value of 64). */
+/** `CUlaunchConfig` (56 bytes) and its `CUlaunchAttribute`s: id, padding to 8, a value of 64. */
 function launchConfig(sizes: readonly number[], stream: Address, attributes: readonly (readonly [id: number, value: number])[]) {
-  const list = new Uint8Array(72 * attributes.length);
+  const list = new Uint8Array(ATTRIBUTE_BYTES * attributes.length);
   const entries = new DataView(list.buffer);
   attributes.forEach(([id, value], i) => {
-    entries.setInt32(72 * i, id, true);
-    entries.setInt32(72 * i + 8, value, true);
+    entries.setInt32(ATTRIBUTE_BYTES * i, id, true);
+    entries.setInt32(ATTRIBUTE_BYTES * i + 8, value, true);
   });
   const config = new Uint8Array(56);
   const fields = new DataView(config.buffer);
