@@ -35,6 +35,7 @@ export const ERRORS = {
   GPUOS_BAD_DESCRIPTOR: 'Give the task fields that the message states.',
   GPUOS_BAD_DEPENDENCY: 'Depend only on tasks that have been submitted.',
   GPUOS_ABI_MISMATCH: 'Build the package again: host and device disagree on the layout of shared memory.',
+  GPUOS_BAD_CUBIN: 'Compile the operator again; if it comes from a cache, delete its entry there.',
   GPUOS_CUDA_UNAVAILABLE:
     'Install or repair what the message names; `gpuos info` lists what was found, and the wasm device works without it.',
   GPUOS_CUDA_TOO_OLD: 'Update what the message names to the version that it states; the wasm device works without it.',
