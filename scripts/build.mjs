@@ -130,11 +130,14 @@ function compileTypeScript(root, keepGoing) {
   for (const file of expected) {
     if (existsSync(join(out, file)) && writeWhole(join(dist, file), readFileSync(join(out, file)))) written++;
   }
+  // CUDA sources are compiled where the device is.
+  const sources = filesBelow(join(root, 'src')).filter((file) => /\.cuh?$/.test(file));
+  for (const file of sources) if (writeWhole(join(dist, file), readFileSync(join(root, 'src', file)))) written++;
   // npm does this where it installs the package; here `npx gpuos` runs the file as it is.
   for (const file of Object.values(JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')).bin ?? {})) {
     if (existsSync(join(root, file))) chmodSync(join(root, file), 0o755);
   }
-  const wanted = new Set(expected);
+  const wanted = new Set([...expected, ...sources]);
   let removed = 0;
   for (const file of filesBelow(dist)) {
     if (wanted.has(file) || /\.(wasm|hash)$/.test(file)) continue;

@@ -27,6 +27,12 @@ export function cudaHeader(): string {
     '#pragma once',
     '#include <stddef.h>',
     '#include <stdint.h>',
+    // NVRTC has no offsetof in constant expressions; the tests compile this header with compilers that have.
+    '#ifdef __CUDACC_RTC__',
+    '#define GPUOS_ASSERT_OFFSET(type, member, value, message)',
+    '#else',
+    '#define GPUOS_ASSERT_OFFSET(type, member, value, message) GPUOS_STATIC_ASSERT(offsetof(type, member) == value, message)',
+    '#endif',
     '#ifdef __cplusplus',
     '#define GPUOS_STATIC_ASSERT(condition, message) static_assert(condition, message)',
     '#define GPUOS_ALIGN(bytes) alignas(bytes)',

@@ -98,7 +98,7 @@ export function structToC(definition: Struct<FieldDefinitions>): string {
   if (definition.size > at) lines.push(`  uint8_t pad${pads}[${definition.size - at}];`);
   lines.push(`} ${type};`, `GPUOS_STATIC_ASSERT(sizeof(${type}) == ${definition.size}, "${type}: size");`);
   for (const key of Object.keys(definition.fields)) {
-    lines.push(`GPUOS_STATIC_ASSERT(offsetof(${type}, ${cName(key)}) == ${definition.offset[key]}, "${type}.${snake(key)}: offset");`);
+    lines.push(`GPUOS_ASSERT_OFFSET(${type}, ${cName(key)}, ${definition.offset[key]}, "${type}.${snake(key)}: offset");`);
   }
   return lines.join('\n');
 }

@@ -143,7 +143,7 @@ let followTileIndex: u32 = 0;
 let followTiles: u32 = 0;
 /** Tiles that it may still run in that way before the other queues have their turn. */
 let followsLeft: u32 = 0;
-/** Tasks [owedFirst, owedEnd) of queue `followQueue`, or of the last one followed: this thread has ended a tile of each and not looked whether that was the last. */
+/** Tasks [owedFirst, owedEnd) of `owedQueue`: this thread has ended a tile of each and not looked whether that was the last. */
 let owedQueue: u32 = 0;
 let owedFirst: u32 = 0;
 let owedEnd: u32 = 0;
