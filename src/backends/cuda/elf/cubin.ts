@@ -103,9 +103,14 @@ export class Cubin {
     this.#info = this.elf.sections.filter((s) => s.type === SHT_CUDA.info && s.info === 0).flatMap((s) => this.#attributes(s));
   }
 
-  /** The symbols of functions of that name with code in this file: one in a sound file, none if it is missing or only declared. */
+  /** The symbols of functions of that name with code in this file, at most two of them: a sound file has one, or none. */
   functions(name: string): ElfSymbol[] {
-    return this.elf.symbolsNamed(name, STT_FUNC).filter((symbol) => symbol.section !== 0);
+    const found: ElfSymbol[] = [];
+    for (const symbol of this.elf.symbolsNamed(name, STT_FUNC)) {
+      if (symbol.section !== 0) found.push(symbol);
+      if (found.length === 2) break;
+    }
+    return found;
   }
 
   /** The function that a symbol stands for. */

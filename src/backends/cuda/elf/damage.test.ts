@@ -297,4 +297,9 @@ describe('large files', () => {
     write(bytes, header + 44, 4, BigInt(elf.sections.find((s) => s.name === '.text.op')!.index));
     expect(outcome(bytes)).toBe('refused');
   });
+
+  it('are read in linear time: a long name that every relocation needs', () => {
+    const bytes = grown('.strtab', (contents) => contents.fill(0x61).fill(0, 1000));
+    expect(outcome(bytes)).not.toBe('accepted');
+  });
 });

@@ -140,9 +140,8 @@ export class ElfFile {
   }
 
   /** The symbols of type `type` with this name. Compares in place: names of other symbols are not decoded. */
-  symbolsNamed(name: string, type: number): ElfSymbol[] {
+  *symbolsNamed(name: string, type: number): Generator<ElfSymbol> {
     const wanted = new TextEncoder().encode(`${name}\0`);
-    const found: ElfSymbol[] = [];
     const end = this.#strings.offset + this.#strings.size;
     for (let i = 0; i < this.symbolCount; i++) {
       const at = this.#symbols.offset + i * SYMBOL_BYTES;
@@ -151,9 +150,8 @@ export class ElfFile {
       if (start + wanted.length > end) continue;
       let same = 0;
       while (same < wanted.length && this.#bytes[start + same] === wanted[same]) same++;
-      if (same === wanted.length) found.push(this.symbol(i));
+      if (same === wanted.length) yield this.symbol(i);
     }
-    return found;
   }
 
   /** The relocations of a section of type SHT_REL or SHT_RELA. */

@@ -335,6 +335,13 @@ describe('the function', () => {
     ]) {
       expect(refusals(file, withCalls)).toContain('relocation');
     }
+    const inside = changed(divide, (view, elf) => {
+      const helper = Array.from({ length: elf.symbolCount }, (_, i) => elf.symbol(i)).find(
+        (s) => s.type === 2 && elf.symbolName(s) !== 'op',
+      )!;
+      view.setBigUint64(sectionNamed(elf, '.symtab').offset + helper.index * 24 + 8, 64n, true);
+    });
+    expect(refusals(inside, withCalls)).toContain('relocation');
   });
 });
 

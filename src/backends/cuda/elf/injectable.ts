@@ -112,6 +112,8 @@ const DEFAULT_CODE_BYTES = 1024 * 1024;
 const CODE_ALIGNMENT_BYTES = 128;
 const MAX_FUNCTIONS = 64;
 const MAX_REASONS = 32;
+/** As many instructions as the largest code that is accepted unless said otherwise. */
+const MAX_RELOCATIONS = DEFAULT_CODE_BYTES / INSTRUCTION_BYTES;
 
 /** e_type of an object that is still to be linked (ELF specification: ET_REL). nvcc -rdc=true and NVRTC's relocatable cubins are of it. */
 const ET_REL = 1;
@@ -191,7 +193,7 @@ export function readInjectable(bytes: Uint8Array, name: string, budget: Injectio
     );
     return reasons.result();
   }
-  const image = new Image(cubin, cubin.function(symbols[0]!), budget, reasons);
+  const image = new CodeImage(cubin, cubin.function(symbols[0]!), budget, reasons);
   if (reasons.any()) return reasons.result();
   return { ok: true, function: image.build(name, cubin.sm, cubin.abi) };
 }
@@ -294,7 +296,7 @@ interface Piece {
 }
 
 /** The function and all that it calls, in one run of bytes. */
-class Image {
+class CodeImage {
   readonly #cubin: Cubin;
   readonly #budget: InjectionBudget;
   readonly #reasons: Reasons;
@@ -378,8 +380,14 @@ class Image {
       refuse(kind === 'dynamic-stack' ? 'stack' : kind, `${message}, at 0x${at.toString(16)}`);
     const absoluteCalls = new Set(scan.absoluteCalls);
     const relocated = new Set<number>();
+    let count = 0;
     for (const list of this.#relocationsOf.get(section.index) ?? []) {
-      for (const relocation of this.#cubin.elf.relocations(list)) this.#relocate(piece, relocation, absoluteCalls, relocated, refuse);
+      for (const relocation of this.#cubin.elf.relocations(list)) {
+        this.#relocate(piece, relocation, absoluteCalls, relocated, refuse);
+        if (++count <= code.length / INSTRUCTION_BYTES && count <= MAX_RELOCATIONS) continue;
+        refuse('relocation', 'it has more relocations than instructions');
+        return;
+      }
     }
     if (scan.absoluteCalls.some((at) => !relocated.has(at))) refuse('call', 'it calls an absolute address');
   }
@@ -445,7 +453,7 @@ class Image {
     const known = calls
       ? fits && addend === 0 && !self
       : self && addend >= 0 && addend < piece.fn.code.length && addend % INSTRUCTION_BYTES === 0;
-    if (outside || !known || again) {
+    if (outside || !known || again || symbol.value !== 0) {
       refuse('relocation', `it has a relocation of type ${type} to ${name} in an unknown form`);
       return;
     }

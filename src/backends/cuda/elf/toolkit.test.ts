@@ -124,7 +124,7 @@ describe.skipIf(!readelf)(`what readelf reads${because('readelf', readelf)}`, ()
       expect([symbol.value, symbol.size, symbol.type === 2]).toEqual([Number.parseInt(value!, 16), Number(size), type === 'FUNC']);
     }
     const functions = [...text('-s').matchAll(/FUNC .* (\S+)$/gm)].map(([, name]) => name);
-    for (const name of functions) expect(elf.symbolsNamed(name!, 2)).toHaveLength(1);
+    for (const name of functions) expect([...elf.symbolsNamed(name!, 2)]).toHaveLength(1);
 
     // "0000000000000050  0000001200000039 unrecognized: 39": place, symbol and type.
     const relocations = [...text('-r').matchAll(/^([0-9a-f]{16}) +([0-9a-f]{8})([0-9a-f]{8}) /gm)].map(([, at, symbol, type]) =>
