@@ -122,7 +122,8 @@ describe('the driver of this machine', { skip: found.ready ? false : `missing ${
       [
         () => driver.link([{ kind: 'ptx', name: 'text', bytes: Buffer.from('nonsense\0') }]),
         'GPUOS_COMPILE_FAILED',
-        'CUDA_ERROR_INVALID_PTX',
+        // What driver 580 says of a text without a header; INVALID_PTX is for one that has it.
+        'CUDA_ERROR_INVALID_IMAGE',
       ],
     ];
     for (const [action, code, resultName] of failing) {

@@ -23,7 +23,7 @@ before(() => {
   device = driver.device(0);
   driver.setCurrent(driver.retainPrimaryContext(device));
   const [major, minor] = driver.computeCapability(device);
-  const compiled = new Nvrtc().compile({
+  const compiled = new Nvrtc(undefined, Math.floor(driver.version() / 1000)).compile({
     ...residentSource(),
     name: 'resident.cu',
     target: `sm_${major}${minor}`,

@@ -10,7 +10,7 @@ const BLOCK_THREADS = 256;
 /** sizeof(Mailbox), sizeof(OperatorEntry), sizeof(ResidentArguments) there. */
 const MAILBOX_BYTES = 1280;
 const TABLE_ENTRY_BYTES = 16;
-const ARGUMENT_BYTES = 64;
+const ARGUMENT_BYTES = 72;
 const LINE_BYTES = 64;
 
 const align = (bytes: number, to = LINE_BYTES): number => Math.ceil(bytes / to) * to;
@@ -88,7 +88,7 @@ export class ResidentKernel {
     [this.deviceAddress, mailboxes, completions, marks, table, leave].forEach((address, i) => {
       argument.setBigUint64(8 * i, BigInt(address), true);
     });
-    [this.workers, queues, slots].forEach((value, i) => {
+    [this.workers, queues, slots, layout.queueRecords, layout.rings, layout.queueStride].forEach((value, i) => {
       argument.setUint32(48 + 4 * i, value, true);
     });
     const shape = {
@@ -138,23 +138,22 @@ interface Segment {
   readonly bytes: number;
   readonly queueRecords: number;
   readonly queues: readonly ResidentQueue[];
+  /** The first ring, and how far the next is from it. A queue's completions follow its ring. */
+  readonly rings: number;
+  readonly queueStride: number;
 }
 
 function planSegment(queues: number, slots: number): Segment {
   const queueRecords = align(CONTROL_ADDRESS + control.size);
-  let end = queueRecords + queues * queueRecord.size;
-  const place = (bytes: number): number => {
-    // A descriptor is read in one request of 128 bytes.
-    const at = align(end, descriptor.size);
-    end = at + bytes;
-    return at;
-  };
+  // A descriptor is read in one request of 128 bytes.
+  const rings = align(queueRecords + queues * queueRecord.size, descriptor.size);
+  const queueStride = align(slots * (descriptor.size + 8), descriptor.size);
   const list = Array.from({ length: queues }, (_, i) => ({
     record: queueRecords + i * queueRecord.size,
-    ring: place(slots * descriptor.size),
-    completions: place(slots * 8),
+    ring: rings + i * queueStride,
+    completions: rings + i * queueStride + slots * descriptor.size,
   }));
-  return { bytes: align(end, 4096), queueRecords, queues: list };
+  return { bytes: align(rings + queues * queueStride, 4096), queueRecords, queues: list, rings, queueStride };
 }
 
 /** The sequence that stands in a slot before its first task: one ring's length before it. */

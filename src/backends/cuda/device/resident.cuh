@@ -50,6 +50,10 @@ struct ResidentArguments {
   uint32_t workers;
   uint32_t queues;
   uint32_t slots;
+  // Where things lie in the segment: here, since each look into the segment itself goes over PCIe.
+  uint32_t records;      // the queue records
+  uint32_t rings;        // the first queue's ring; its completions follow it
+  uint32_t queue_stride; // from one queue's ring to the next one's
 };
 
 __device__ __forceinline__ uint4 load_host(const uint4 *address) {
@@ -108,5 +112,13 @@ __device__ __forceinline__ const gpuos_control *control_of(const ResidentArgumen
 }
 
 __device__ __forceinline__ gpuos_queue_record *queue_of(const ResidentArguments &a, uint32_t queue) {
-  return reinterpret_cast<gpuos_queue_record *>(a.host + control_of(a)->queue_records) + queue;
+  return reinterpret_cast<gpuos_queue_record *>(a.host + a.records) + queue;
+}
+
+__device__ __forceinline__ const char *ring_of(const ResidentArguments &a, uint32_t queue) {
+  return a.host + a.rings + static_cast<size_t>(queue) * a.queue_stride;
+}
+
+__device__ __forceinline__ uint64_t *completions_of(const ResidentArguments &a, uint32_t queue) {
+  return reinterpret_cast<uint64_t *>(a.host + a.rings + static_cast<size_t>(queue) * a.queue_stride + static_cast<size_t>(a.slots) * 128);
 }

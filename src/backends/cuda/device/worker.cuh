@@ -78,11 +78,10 @@ __device__ void worker(const ResidentArguments &a, uint32_t index) {
     if (threadIdx.x == 0) {
       const uint64_t word = (static_cast<uint64_t>(sequence) << 32) | status;
       const uint32_t slot = sequence & (a.slots - 1);
-      gpuos_queue_record *record = queue_of(a, letter.queue);
       // What the task wrote comes before its end, on the device and on the host.
       __threadfence_system();
-      if (status != GPUOS_STATUS_OK) atomicAdd_system(&record->failures, 1u);
-      store_host(reinterpret_cast<uint64_t *>(a.host + record->completions) + slot, word);
+      if (status != GPUOS_STATUS_OK) atomicAdd_system(&queue_of(a, letter.queue)->failures, 1u);
+      store_host(completions_of(a, letter.queue) + slot, word);
       store_release(&a.completions[letter.queue * a.slots + slot], word);
     }
   }
