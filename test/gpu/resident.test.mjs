@@ -4,6 +4,7 @@ import { after, before, test } from 'node:test';
 import { descriptor } from '../../dist/abi/descriptor.js';
 import { queueRecord } from '../../dist/abi/records.js';
 import { CudaDriver } from '../../dist/backends/cuda/driver.js';
+import { readInjectable } from '../../dist/backends/cuda/elf/injectable.js';
 import { Nvrtc } from '../../dist/backends/cuda/nvrtc.js';
 import { ResidentKernel } from '../../dist/backends/cuda/resident.js';
 import { RESIDENT_OPTIONS, residentSource } from '../../dist/backends/cuda/source.js';
@@ -151,6 +152,66 @@ test('an unknown operator and an empty slot fail, their dependents with them, an
       [6, 5, 3, 0],
     );
     assert.equal(Atomics.load(queue.words, (queue.at.record + queueRecord.offset.failures) >> 2), 3);
+  } finally {
+    kernel.stop();
+  }
+});
+
+test('operators injected while it runs compute what they should, each at once, and nothing else is disturbed', () => {
+  const n = 4096;
+  const bytes = 4 * n;
+  const [x, out, a, b] = [0, 1, 2, 3].map(() => driver.allocate(bytes));
+  const values = Float32Array.from({ length: n }, (_, i) => (i % 100) / 10 - 5);
+  for (const [to, from] of [
+    [x, values],
+    [a, new Float32Array(n)],
+    [b, new Float32Array(n).fill(1)],
+  ])
+    driver.copyToDevice(to, from, bytes, stream);
+  driver.synchronizeStream(stream);
+  const [major, minor] = driver.computeCapability(device);
+  const nvrtc = new Nvrtc(undefined, Math.floor(driver.version() / 1000));
+  const operators = Array.from({ length: 20 }, (_, k) => {
+    const source = `extern "C" __device__ unsigned operator_new(const unsigned long long *params, unsigned tile, unsigned tiles) {
+      const float *x = (const float *)params[0]; float *out = (float *)params[1]; const unsigned n = ((const unsigned *)(params + 4))[0];
+      for (unsigned i = tile * blockDim.x + threadIdx.x; i < n; i += tiles * blockDim.x) out[i] = x[i] * ${k}.0f + ${k % 2 === 0 ? 'expf(x[i])' : '0.5f'};
+      return 0; }`;
+    const { image: cubin } = nvrtc.compile({ source, name: 'operator.cu', target: `sm_${major}${minor}`, options: RESIDENT_OPTIONS });
+    return cubin;
+  });
+  const kernel = start();
+  const times = [];
+  try {
+    const queue = new Producer(kernel, 0);
+    const result = new Float32Array(n);
+    const beside = [];
+    let sums = 0;
+    operators.forEach((cubin, k) => {
+      const read = readInjectable(cubin, 'operator_new', { sm: 10 * major + minor, registers: kernel.registers });
+      assert.ok(read.ok, JSON.stringify(read.reasons));
+      // Load all the while: a chain of additions that must come out right.
+      for (let i = 0; i < 200; i++, sums++) beside.push(queue.submit(ADD, [a, b, a], n, beside.length === 0 ? [] : [beside.at(-1)]));
+      const from = performance.now();
+      kernel.inject(read.function, 100 + k);
+      times.push((performance.now() - from) * 1000);
+      queue.wait(queue.submit(100 + k, [x, out], n, [], 4));
+      driver.copyToHost(result, out, bytes, stream);
+      driver.synchronizeStream(stream);
+      values.forEach((value, i) => {
+        const expected = value * k + (k % 2 === 0 ? Math.exp(value) : 0.5);
+        assert.ok(
+          Math.abs(result[i] - expected) <= 1e-5 * Math.max(1, Math.abs(expected)),
+          `operator ${k}, element ${i}: ${result[i]}, not ${expected}`,
+        );
+      });
+      kernel.beat();
+    });
+    queue.wait(queue.tail - 1);
+    driver.copyToHost(result, a, bytes, stream);
+    driver.synchronizeStream(stream);
+    assert.ok(result.every((value) => value === sums));
+    times.sort((p, q) => p - q);
+    console.log(JSON.stringify({ kernelRegisters: kernel.registers, publishUsP50: times[10], publishUsMax: times[19] }));
   } finally {
     kernel.stop();
   }

@@ -3,6 +3,7 @@ import { control, queueRecord } from '../../abi/records.ts';
 import { CONTROL_ADDRESS, NO_QUEUE, OPERATOR_SLOTS } from '../../abi/status.ts';
 import { GpuosError } from '../../errors.ts';
 import type { CudaDriver } from './driver.ts';
+import { type InjectableFunction, placeCode } from './elf/injectable.ts';
 import { type Address, koffi } from './library.ts';
 
 /** Threads of every block of the resident kernel (GPUOS_BLOCK_THREADS of `device/resident.cuh`). */
@@ -12,6 +13,9 @@ const MAILBOX_BYTES = 1280;
 const TABLE_ENTRY_BYTES = 16;
 const ARGUMENT_BYTES = 72;
 const LINE_BYTES = 64;
+/** Memory for injected code, and what stays free behind each function: the device fetches instructions ahead. */
+const ARENA_BYTES = 16 << 20;
+const GUARD_BYTES = 4096;
 
 const align = (bytes: number, to = LINE_BYTES): number => Math.ceil(bytes / to) * to;
 
@@ -50,6 +54,13 @@ export class ResidentKernel {
   readonly #stream: Address;
   readonly #module: Address;
   readonly #memory: Address[] = [];
+  /** For copies while the kernel runs. */
+  readonly #side: Address;
+  readonly #table: Address;
+  readonly #arena: Address;
+  #arenaUsed = 0;
+  /** Registers a thread that the kernel was linked with: what an injected operator may use. */
+  readonly registers: number;
 
   /**
    * Loads and launches it; the context must be current. Nothing of this process may be loaded onto the device from
@@ -66,6 +77,7 @@ export class ResidentKernel {
     this.queues = layout.queues;
     this.#module = driver.loadModule(options.image);
     this.#stream = driver.createStream();
+    this.#side = driver.createStream(driver.streamPriorities().greatest);
     this.#host = driver.allocateHost(layout.bytes);
     this.deviceAddress = driver.deviceAddress(this.#host);
     this.words = new Uint32Array(koffi().view(BigInt(this.#host), layout.bytes) as ArrayBuffer);
@@ -75,6 +87,8 @@ export class ResidentKernel {
     const completions = this.#allocate(queues * slots * 8);
     const marks = this.#allocate(queues * 4);
     const table = this.#zeroed(OPERATOR_SLOTS * TABLE_ENTRY_BYTES);
+    this.#table = table;
+    this.#arena = this.#zeroed(ARENA_BYTES);
     const leave = this.#zeroed(4);
     const before = Uint32Array.from({ length: queues * slots * 2 }, (_, i) =>
       i % 2 === 0 ? 0 : completionBefore(firstSequence, (i >> 1) & (slots - 1), slots),
@@ -98,7 +112,31 @@ export class ResidentKernel {
       stream: this.#stream,
       cooperative: true,
     } as const;
-    driver.launch(driver.moduleFunction(this.#module, 'gpuos_resident'), shape, [argument]);
+    const kernel = driver.moduleFunction(this.#module, 'gpuos_resident');
+    this.registers = driver.functionAttribute(kernel, 'registers');
+    driver.launch(kernel, shape, [argument]);
+  }
+
+  /**
+   * Puts an operator into a slot of the table while the kernel runs: its bytes into the arena, at an address that was
+   * never executed before (instruction caches are not coherent), then the address into the table. Tasks submitted from
+   * the return on may name the slot.
+   * @throws GPUOS_OUT_OF_MEMORY when the arena is full, CudaError
+   */
+  inject(code: InjectableFunction, slot: number): void {
+    const offset = align(this.#arenaUsed, code.alignmentBytes);
+    if (offset + code.code.length + GUARD_BYTES > ARENA_BYTES) {
+      throw new GpuosError('GPUOS_OUT_OF_MEMORY', `The arena for injected code, ${ARENA_BYTES >> 20} MiB, is full.`);
+    }
+    this.#arenaUsed = offset + code.code.length + GUARD_BYTES;
+    const address = this.#arena + offset;
+    const bytes = placeCode(code, BigInt(address));
+    this.#driver.copyToDevice(address, bytes, bytes.length, this.#side);
+    // The code has to be there before anyone can find its address.
+    this.#driver.synchronizeStream(this.#side);
+    const entry = new BigUint64Array([BigInt(address), 1n]);
+    this.#driver.copyToDevice(this.#table + slot * TABLE_ENTRY_BYTES, entry, TABLE_ENTRY_BYTES, this.#side);
+    this.#driver.synchronizeStream(this.#side);
   }
 
   #allocate(bytes: number): Address {
@@ -130,6 +168,7 @@ export class ResidentKernel {
     for (const address of this.#memory) this.#driver.free(address);
     this.#driver.freeHost(this.#host);
     this.#driver.destroyStream(this.#stream);
+    this.#driver.destroyStream(this.#side);
     this.#driver.unloadModule(this.#module);
   }
 }

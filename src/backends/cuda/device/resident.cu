@@ -20,4 +20,6 @@ extern "C" __global__ void gpuos_fill_table(OperatorEntry *table) {
   if (threadIdx.x != 0 || blockIdx.x != 0) return;
   table[GPUOS_CUDA_NOP].function = reinterpret_cast<uint64_t>(&operator_nop);
   table[GPUOS_CUDA_ADD].function = reinterpret_cast<uint64_t>(&operator_add);
+  table[GPUOS_CUDA_RESERVE].function = reinterpret_cast<uint64_t>(&operator_reserve);
+  table[GPUOS_CUDA_RESERVE].killed = 1;
 }

@@ -9,6 +9,7 @@
 // Slots of the operators that this file's neighbours define.
 #define GPUOS_CUDA_NOP 0
 #define GPUOS_CUDA_ADD 1
+#define GPUOS_CUDA_RESERVE 2
 
 // An operator: all threads of a block call it for one tile; what it returns is the tile's status.
 typedef uint32_t (*OperatorFunction)(const uint64_t *params, uint32_t tile, uint32_t tiles);
