@@ -74,7 +74,7 @@ describe('readFlags', () => {
 
   it.each([
     ['GPUOS_WORKERS', '-1'],
-    ['GPUOS_WORKERS', '65'],
+    ['GPUOS_WORKERS', '256'],
     ['GPUOS_WORKERS', '1.5'],
     ['GPUOS_WORKERS', 'NaN'],
     ['GPUOS_WORKERS', '0x2'],

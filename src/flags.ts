@@ -29,7 +29,7 @@ export const FLAGS = {
   GPUOS_WORKERS: {
     kind: 'integer',
     min: 0,
-    max: 64,
+    max: 255,
     about: 'Resident workers of the wasm device, beside the host. Default: one for each core but the first; 0 leaves all work to the host.',
   },
   GPUOS_MEMORY_MIB: {

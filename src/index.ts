@@ -4,6 +4,7 @@
  */
 import { engineOf, type Engine } from './tensor/engine.ts';
 import { requireSystem, type System, type SystemOptions, type Task, type TaskRequest } from './runtime/system.ts';
+import { GpuosError } from './errors.ts';
 import * as system from './runtime/system.ts';
 import type { TemplateParameters, Template } from './ops/template.ts';
 import type { InjectedOperator } from './runtime/operators.ts';
@@ -41,6 +42,7 @@ export function engine(): Engine {
  */
 export function fuse(enabled: boolean): void {
   const running = requireSystem();
+  if (typeof enabled !== 'boolean') throw new GpuosError('GPUOS_BAD_OPTION', 'fuse() takes true or false.');
   running.checkOpen();
   engineOf(running).flush();
   running.fused = enabled;
@@ -81,13 +83,23 @@ export function kill(operator: number | string | InjectedOperator): Promise<void
   return requireSystem().kill(operator);
 }
 
+/** A new version of an injected operator, in its slot. Tasks submitted before run the old one. @throws GPUOS_BAD_TEMPLATE */
+export function replace(operator: number | InjectedOperator, template: Template, parameters: TemplateParameters): InjectedOperator {
+  return requireSystem().replace(operator, template, parameters);
+}
+
+/** Takes an injected operator out of the table; its slot is free again once its tasks are complete. */
+export function remove(operator: number | InjectedOperator): void {
+  requireSystem().remove(operator);
+}
+
 /** Undoes kill(). */
 export function revive(operator: number | string | InjectedOperator): Promise<void> {
   return requireSystem().revive(operator);
 }
 
 /** A tensor of these values (nested arrays are not taken: give the shape). @throws GPUOS_BAD_SHAPE, GPUOS_SHAPE_MISMATCH */
-export function tensor(values: ArrayLike<number | boolean>, shape: Shape = [values.length], dtype: DType = 'float32'): Tensor {
+export function tensor(values: ArrayLike<number | boolean>, shape: Shape = [values?.length], dtype: DType = 'float32'): Tensor {
   return engine().fromHost(values, shape, dtype);
 }
 

@@ -183,6 +183,17 @@ describe('a defect of ours', () => {
 });
 
 describe('gpuos bench', () => {
+  it('without a suite tells what there is, as JSON where that is asked for', async () => {
+    const { code, stdout } = await gpuos(['bench', '--json']);
+    expect(code).toBe(0);
+    const suites = stdout
+      .trim()
+      .split('\n')
+      .map((line) => JSON.parse(line) as { suite: string; about: string });
+    expect(suites.map(({ suite }) => suite)).toEqual(['submit', 'throughput', 'elementwise', 'model', 'inject']);
+    for (const { about } of suites) expect(about.length).toBeGreaterThan(20);
+  });
+
   it('goes on after a suite that dies, and is GPUOS_BENCH_FAILED in the end', async () => {
     // One suite is killed as it starts, the other ends by itself with a row.
     const out = join(folder, 'rows.jsonl');

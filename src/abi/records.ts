@@ -13,7 +13,7 @@ export const control = struct('control', 256, 64, {
   yieldEvery: { type: 'u32', about: 'tiles after which a worker leaves its loop once; 0: never' },
   epoch: { type: 'u32', about: 'table epoch: raised before a function is published' },
   quit: { type: 'u32', at: 64, about: '1: leave the loop' },
-  heartbeat: { type: 'u32', about: "grows while the host is alive: a resident kernel leaves when it has stood still for two seconds" },
+  heartbeat: { type: 'u32', about: 'grows while the host is alive: a resident kernel leaves when it has stood still for two seconds' },
   doorbell: { type: 'u32', at: 128, about: 'what a parked worker waits on' },
   parked: { type: 'u32', about: 'workers that are parked or about to be' },
   hostWaiting: { type: 'u32', at: 192, about: 'hosts that sleep on a mark: a worker that moves one notifies' },

@@ -135,7 +135,9 @@ Examples:
       }
       const { describeSuites, runBench } = await import('./bench/index.ts');
       if (words.length === 0) {
-        for (const [name, about] of await describeSuites()) process.stdout.write(`${name.padEnd(12)} ${about}\n`);
+        for (const [name, about] of await describeSuites()) {
+          process.stdout.write(options.json ? `${JSON.stringify({ suite: name, about })}\n` : `${name.padEnd(12)} ${about}\n`);
+        }
         return finish(0);
       }
       const suites = [...new Set(words)] as SuiteName[];

@@ -1,4 +1,5 @@
 import { FLAG, OPERATOR_SLOTS } from '../abi/status.ts';
+import { programLayout } from '../ops/program.ts';
 import type { Device } from '../backends/backend.ts';
 import { GpuosError } from '../errors.ts';
 import type { Program } from '../ops/program.ts';
@@ -15,7 +16,12 @@ export interface InjectedOperator {
   readonly killed: boolean;
 }
 
+/** Slots that inject() may fill; without the rest, no new tensor expression could run. */
+const MOST_PINNED = OPERATOR_SLOTS - 512;
+
 interface Slot {
+  /** What its descriptor has to hold. */
+  needs: { readonly pointers: number; readonly words: number } | undefined;
   readonly id: number;
   readonly name: string;
   readonly builtIn: boolean;
@@ -61,7 +67,18 @@ export class Operators {
   constructor(host: OperatorHost) {
     this.#host = host;
     for (const [name, id] of host.device.kernels) {
-      this.#slots[id] = { id, name, builtIn: true, pinned: true, plans: 0, signature: undefined, fn: id + 1, version: 1, killed: false };
+      this.#slots[id] = {
+        id,
+        name,
+        builtIn: true,
+        pinned: true,
+        plans: 0,
+        signature: undefined,
+        fn: id + 1,
+        version: 1,
+        killed: false,
+        needs: undefined,
+      };
     }
     this.#controlSlot = this.builtIn('controlTable');
   }
@@ -92,6 +109,11 @@ export class Operators {
     return this.#get(id);
   }
 
+  /** Pointers and words that the operator reads of its descriptor; undefined for a built-in function. */
+  needs(id: number): { readonly pointers: number; readonly words: number } | undefined {
+    return this.#get(id).needs;
+  }
+
   #get(id: number): Slot {
     if (!Number.isInteger(id) || id < 0 || id >= OPERATOR_SLOTS) {
       throw new GpuosError(
@@ -117,6 +139,12 @@ export class Operators {
     // A caller's operator may be replaced; a plan's kernel must not be. So they never share a slot.
     const signature = `${pinned ? 'caller' : 'plan'}:${this.#host.device.signature(program)}`;
     const known = this.#bySignature.get(signature);
+    if (known === undefined && pinned && this.#pinnedCount >= MOST_PINNED) {
+      throw new GpuosError(
+        'GPUOS_OPERATOR_TABLE_FULL',
+        `${MOST_PINNED} operators have been injected; the other ${OPERATOR_SLOTS - MOST_PINNED} slots of the table are for the kernels of tensors.`,
+      );
+    }
     if (known !== undefined) {
       this.#cacheHits++;
       return known;
@@ -124,13 +152,17 @@ export class Operators {
     this.reclaimVersions();
     const id = this.#freeSlot();
     const { fn } = this.#host.device.install(this.#host.device.compile(program));
-    const slot: Slot = { id, name, builtIn: false, pinned, plans: 0, signature, fn, version: 1, killed: false };
+    const needs = needsOf(program);
+    const slot: Slot = { id, name, builtIn: false, pinned, plans: 0, signature, fn, version: 1, killed: false, needs };
     this.#slots[id] = slot;
+    if (pinned) this.#pinnedCount++;
     this.#bySignature.set(signature, slot);
     // A plan's kernel is named by tasks that follow at once: whoever runs them publishes it first. Waking a worker for it would cost more.
     this.#publish(slot, pinned);
     return slot;
   }
+
+  #pinnedCount = 0;
 
   #freeSlot(): number {
     const id = this.#free.pop();
@@ -165,6 +197,7 @@ export class Operators {
   #empty(slot: Slot): void {
     if (slot.signature !== undefined && this.#bySignature.get(slot.signature) === slot) this.#bySignature.delete(slot.signature);
     this.#slots[slot.id] = undefined;
+    if (slot.pinned) this.#pinnedCount--;
     // A kill that was never revived must not pass to the slot's next operator.
     if (slot.killed) this.#control(CONTROL.REVIVE, slot.id);
     const flip = this.#control(CONTROL.PUBLISH, slot.id, 0, slot.version + 1);
@@ -196,6 +229,7 @@ export class Operators {
     slot.signature = signature;
     if (!this.#bySignature.has(signature)) this.#bySignature.set(signature, slot);
     slot.fn = fn;
+    slot.needs = needsOf(program);
     slot.version++;
     const flip = this.#publish(slot);
     this.#retired.push({ fn: old, flip, slot: undefined, positions: undefined });
@@ -249,4 +283,8 @@ export class Operators {
       this.#retired.splice(i, 1);
     }
   }
+}
+
+function needsOf(program: Program): { readonly pointers: number; readonly words: number } {
+  return { pointers: program.inputs.length + program.outputs.length, words: programLayout(program).words };
 }

@@ -384,3 +384,56 @@ describe('a full operator table', () => {
     expect(system.operators.get(kept.id).name).toBe(kept.name);
   });
 });
+
+describe('what a caller gives', () => {
+  it('options that are none are refused, with the one that was meant', () => {
+    const refuse = (options: unknown): string => {
+      try {
+        start(options as SystemOptions);
+      } catch (error) {
+        return (error as GpuosError).message;
+      }
+      return 'accepted';
+    };
+    expect(refuse({ wokers: 0 })).toMatch(/no option "wokers".*workers.*GPUOS_BAD_OPTION/s);
+    expect(refuse({ fuse: 'no' })).toMatch(/true or false/);
+    expect(code(() => init(7 as never))).toBe('GPUOS_BAD_OPTION');
+  });
+
+  it('a task without all pointers or words of its operator is refused', async () => {
+    const system = start({ workers: 0 });
+    const operator = system.inject('map', { inputs: ['x'], expression: 'x + 1' });
+    const [x, out] = [system.buffer([1, 2]), system.buffer(2)];
+    for (const request of [
+      { operator, pointers: [], words: [2] },
+      { operator, pointers: [x.address], words: [2] },
+      { operator, pointers: [x.address, out.address] },
+    ]) {
+      expect(code(() => system.submit(request))).toBe('GPUOS_BAD_DESCRIPTOR');
+    }
+    expect(code(() => system.submit(undefined as never))).toBe('GPUOS_BAD_DESCRIPTOR');
+    await system.submit({ operator, pointers: [x.address, out.address], words: [2] }).done();
+    expect([...out.read()]).toEqual([2, 3]);
+  });
+
+  it('a pointer that a built-in function misses ends that task, and harms nothing', async () => {
+    const system = start({ workers: 0 });
+    // What the slot held before would be a valid address.
+    const out = system.buffer(8);
+    for (let i = 0; i < 20; i++) await system.submit({ operator: 'fill', pointers: [out.address], words: [8, 8, 0] }).done();
+    expect(await rejection(system.submit({ operator: 'fill', words: [8, 8, 0x3f800000] }).done())).toBe('GPUOS_TASK_TRAPPED');
+    expect([...out.read()]).toEqual(Array(8).fill(0));
+    await system.submit({ operator: 'nop', words: [1] }).done();
+    expect(system.peekQueue().depth).toBe(0);
+  });
+
+  it('after shutdown everything but shutdown is an error', async () => {
+    const system = start({ workers: 0 });
+    const buffer = system.buffer([1]);
+    await system.shutdown();
+    for (const use of [() => system.peekQueue(), () => buffer.read(), () => buffer.write([2]), () => buffer.free()]) {
+      expect(code(use)).toBe('GPUOS_SHUT_DOWN');
+    }
+    await system.shutdown();
+  });
+});

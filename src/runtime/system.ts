@@ -3,6 +3,8 @@ import { MAX_TILES } from '../abi/status.ts';
 import type { Device, WorkerStatus } from '../backends/backend.ts';
 import { createDevice } from '../backends/index.ts';
 import { GpuosError } from '../errors.ts';
+import { formatValue } from '../ops/shape.ts';
+import { nearMatchHint } from '../spelling.ts';
 import { readFlags } from '../flags.ts';
 import type { Program } from '../ops/program.ts';
 import { programFromTemplate, type Template, type TemplateParameters } from '../ops/template.ts';
@@ -33,6 +35,39 @@ export interface SystemOptions {
   /** For tests: see WasmDeviceOptions. */
   readonly fault?: SharedArrayBuffer;
 }
+
+const OPTIONS = [
+  'device',
+  'workers',
+  'queues',
+  'ring',
+  'memoryMib',
+  'spinUs',
+  'workerSpinUs',
+  'taskBudgetMs',
+  'fuse',
+  'firstSequence',
+  'fault',
+] as const satisfies readonly (keyof SystemOptions)[];
+
+function checkOptions(options: SystemOptions): void {
+  if (typeof options !== 'object' || options === null) {
+    throw new GpuosError('GPUOS_BAD_OPTION', `init() takes an object of options, not ${formatValue(options)}.`);
+  }
+  for (const name of Object.keys(options)) {
+    if ((OPTIONS as readonly string[]).includes(name)) continue;
+    throw new GpuosError('GPUOS_BAD_OPTION', `init() has no option "${name.slice(0, 64)}".${nearMatchHint(name, OPTIONS)}`);
+  }
+  if (options.fuse !== undefined && typeof options.fuse !== 'boolean') {
+    throw new GpuosError('GPUOS_BAD_OPTION', `fuse is ${formatValue(options.fuse)}; it has to be true or false.`);
+  }
+}
+
+/**
+ * A pointer that the caller did not give: past the end of any memory of the device, so that an operator which
+ * uses it traps, and ends its own task alone.
+ */
+const NO_POINTER = 0xffff_fff0;
 
 /** A submitted task. */
 export interface Task {
@@ -108,6 +143,7 @@ export class System {
   #lossListeners: ((event: { worker: number; tiles: number; reason: string | undefined }) => void)[] = [];
 
   constructor(options: SystemOptions = {}) {
+    checkOptions(options);
     keepFreedPages();
     const flags = readFlags();
     const ring = integer('ring', options.ring ?? flags.ring, 2, 65_536);
@@ -178,6 +214,7 @@ export class System {
     let freed = false;
     const at = block.address >> 2;
     const check = (): void => {
+      this.checkOpen();
       if (freed) throw new GpuosError('GPUOS_TENSOR_DISPOSED', `The buffer at ${block.address} has been freed.`);
     };
     const buffer: DeviceBuffer = {
@@ -209,10 +246,13 @@ export class System {
 
   /**
    * Writes one task into a ring. The call returns at once; `done()` tells how the task ended.
-   * @throws GPUOS_BAD_DESCRIPTOR, GPUOS_OPERATOR_OUT_OF_RANGE, GPUOS_BAD_DEPENDENCY, GPUOS_QUEUE_FULL, GPUOS_SHUT_DOWN
+   * @throws GPUOS_BAD_DESCRIPTOR, GPUOS_OPERATOR_OUT_OF_RANGE, GPUOS_BAD_DEPENDENCY, GPUOS_QUEUE_FULL, GPUOS_SHUT_DOWN,
+   *   GPUOS_DEPENDENCY_FAILED if a dependency is known to have failed (one that fails later rejects done())
    */
   submit(request: TaskRequest): Task {
     this.checkOpen();
+    if (typeof request !== 'object' || request === null)
+      throw new GpuosError('GPUOS_BAD_DESCRIPTOR', `submit() takes a task, not ${formatValue(request)}.`);
     const operator = this.#operatorId(request.operator);
     const queue = this.queue(request.queue ?? 0);
     const tiles = request.tiles ?? 1;
@@ -232,11 +272,26 @@ export class System {
     for (const word of words) {
       if (!Number.isInteger(word) || word < -(2 ** 31) || word >= 2 ** 32) throw bad(`word ${String(word)} is not a 32-bit integer.`);
     }
+    const needs = this.operators.needs(operator);
+    if (needs !== undefined && (pointers.length < needs.pointers || words.length < needs.words)) {
+      const name = this.operators.name(operator);
+      throw bad(
+        `${name} needs ${needs.pointers} pointers (inputs, then outputs) and ${needs.words} words (elements first); ${pointers.length} and ${words.length} were given.`,
+      );
+    }
     const order = this.#order(request.dependencies ?? []);
     if (request.wait === false && !queue.hasSpace) {
       throw new GpuosError('GPUOS_QUEUE_FULL', `All ${queue.slots} slots of queue ${queue.index} are in use.`);
     }
-    const sequence = queue.writeInline(operator, tiles, pointers, words, order);
+    // What is not given must not be what the slot held before.
+    const block = [...pointers, ...new Array<number>(INLINE_POINTERS - pointers.length).fill(NO_POINTER)];
+    const sequence = queue.writeInline(
+      operator,
+      tiles,
+      block,
+      [...words, ...new Array<number>(INLINE_WORDS - words.length).fill(0)],
+      order,
+    );
     this.device.ringDoorbell(tiles);
     return this.task(queue, sequence, operator);
   }
@@ -343,6 +398,7 @@ export class System {
 
   /** Head, tail, processed and more of a queue. */
   peekQueue(index = 0): QueueState {
+    this.checkOpen();
     const queue = this.queue(index);
     const depth = queue.depth;
     return { head: queue.head, tail: queue.tail, processed: queue.mark - this.#firstSequence, depth, slots: queue.slots };

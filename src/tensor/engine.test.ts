@@ -94,6 +94,39 @@ describe('tensors of host values', () => {
     }
   });
 
+  it('refuse what is no number, in lists and as operands', () => {
+    const bad = (values: unknown): string | undefined => code(() => engine.fromHost(values as number[], [2]));
+    for (const values of [
+      [
+        [1, 2],
+        [3, 4],
+      ],
+      ['a', 'b'],
+      [1, undefined],
+      [null, 1],
+      null,
+      undefined,
+      5,
+      'ab',
+    ])
+      expect(bad(values), JSON.stringify(values)).toBe('GPUOS_DTYPE_MISMATCH');
+    for (const value of [0.5, Number.NaN, 1e10, Number.POSITIVE_INFINITY])
+      expect(
+        code(() => ints(10, 20).mul(value)),
+        String(value),
+      ).toBe('GPUOS_DTYPE_MISMATCH');
+    expect(list(ints(10, 20).mul(-2))).toEqual([-20, -40]);
+    for (const other of ['x', undefined, null, {}]) expect(code(() => floats(1, 2).add(other as never))).toBe('GPUOS_DTYPE_MISMATCH');
+    expect(code(() => engine.tidy(1 as never))).toBe('GPUOS_BAD_OPTION');
+  });
+
+  it('are of no use after shutdown', async () => {
+    const x = floats(1, 2);
+    await system.shutdown();
+    expect(code(() => x.add(1))).toBe('GPUOS_SHUT_DOWN');
+    expect(code(() => x.neg())).toBe('GPUOS_SHUT_DOWN');
+  });
+
   it('refuse what is not a shape, a count or a dtype', () => {
     expect(code(() => engine.fromHost([1], [Number.NaN]))).toBe('GPUOS_BAD_SHAPE');
     expect(code(() => engine.fromHost([1], [-1]))).toBe('GPUOS_BAD_SHAPE');

@@ -62,6 +62,9 @@ export class Engine {
 
   #fromHost(values: ArrayLike<number | boolean>, shape: Shape, dtype: DType): Tensor {
     this.system.checkOpen();
+    if (typeof values !== 'object' || values === null || !Number.isInteger(values.length)) {
+      throw new GpuosError('GPUOS_DTYPE_MISMATCH', `tensor: ${formatValue(values)} is no list of numbers.`);
+    }
     checkShape('tensor', shape);
     if (!DTYPES.includes(dtype))
       throw new GpuosError('GPUOS_DTYPE_MISMATCH', `tensor: dtype ${formatValue(dtype)} is none of ${DTYPES.join(', ')}.`);
@@ -72,6 +75,7 @@ export class Engine {
         `tensor: [${shape.join()}] has ${info.size} elements, but ${values.length} values are given.`,
       );
     }
+    if (!ArrayBuffer.isView(values)) checkNumbers(values);
     const tensor = new Tensor(this, info, dtype, undefined, NO_INPUTS);
     if (info.size === 1) tensor.value = inDType(Number(values[0]), dtype);
     else this.#upload(tensor, values);
@@ -109,13 +113,18 @@ export class Engine {
 
   /** Runs `body` and disposes of every tensor made in it but those that it returns. */
   tidy<T>(body: () => T): T {
+    if (typeof body !== 'function') throw new GpuosError('GPUOS_BAD_OPTION', `tidy() takes a function, not ${formatValue(body)}.`);
     this.#scopes.push([]);
     let result: T | undefined;
     let done = false;
     try {
       result = body();
       done = true;
-      if (result instanceof Promise) throw new GpuosError('GPUOS_BAD_OPTION', 'tidy() takes a function that is not asynchronous.');
+      if (result instanceof Promise) {
+        // Its own failure is of no interest any more, and must not end the process.
+        result.catch(() => {});
+        throw new GpuosError('GPUOS_BAD_OPTION', 'tidy() takes a function that is not asynchronous.');
+      }
       return result;
     } finally {
       const made = this.#scopes.pop() as Tensor[];
@@ -216,6 +225,16 @@ export class Engine {
   /** The same, blocking. */
   dataSync(tensor: Tensor): HostData {
     return this.#reading.dataSync(tensor);
+  }
+}
+
+/** Nested lists and texts would become NaN without a word. */
+function checkNumbers(values: ArrayLike<number | boolean>): void {
+  for (let i = 0; i < values.length; i++) {
+    const value = values[i];
+    if (typeof value === 'number' || typeof value === 'boolean') continue;
+    const hint = Array.isArray(value) ? ' Give the values as one flat list, and the shape beside it.' : '';
+    throw new GpuosError('GPUOS_DTYPE_MISMATCH', `tensor: value ${i} is ${formatValue(value)}, not a number.${hint}`);
   }
 }
 

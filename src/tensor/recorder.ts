@@ -2,6 +2,7 @@ import { GpuosError } from '../errors.ts';
 import { checkInputCount } from '../ops/attributes.ts';
 import { type Attributes, type DType, defineOperator, type ExpressionBuilder, type OperatorDefinition, type Shape } from '../ops/define.ts';
 import { operatorByName } from '../ops/index.ts';
+import { formatValue } from '../ops/shape.ts';
 import { MAPS } from '../ops/map.ts';
 import type { Activation } from '../ops/matrix.ts';
 import type { MapName } from '../ops/program.ts';
@@ -73,8 +74,10 @@ export class Recorder {
 
   /** @throws GPUOS_TENSOR_DISPOSED, GPUOS_SHUT_DOWN */
   check(tensor: Tensor): void {
+    if (!(tensor instanceof Tensor)) throw new GpuosError('GPUOS_DTYPE_MISMATCH', `An operand is ${formatValue(tensor)}, not a tensor.`);
     if (!tensor.handle)
       throw new GpuosError('GPUOS_TENSOR_DISPOSED', `A tensor of shape [${tensor.shape.join()}] was used after it was disposed of.`);
+    this.#engine.system.checkOpen();
     if (tensor.engine !== this.#engine) throw new GpuosError('GPUOS_SHUT_DOWN', 'The tensor belongs to another system.');
   }
 
@@ -89,6 +92,7 @@ export class Recorder {
   /** An element-wise operation of two inputs, the quick way; a number is taken as a scalar of the other's dtype. */
   binary(name: string, a: Tensor, other: Tensor | number): Tensor {
     this.check(a);
+    if (typeof other !== 'number') this.check(other);
     const b = typeof other === 'number' ? this.hidden(other, a.dtype) : other;
     const { plain, quickInputs, accepted, toBool } = this.#entry(name);
     if (
@@ -99,7 +103,6 @@ export class Recorder {
     ) {
       return this.apply(name, [a, b], NO_ATTRIBUTES)[0] as Tensor;
     }
-    if (typeof other !== 'number') this.check(b);
     return this.#push(plain, a.info, toBool ? 'bool' : a.dtype, [a, b]);
   }
 
@@ -112,6 +115,12 @@ export class Recorder {
 
   /** A scalar that only one operation knows. */
   hidden(value: number, dtype: DType): Tensor {
+    if (dtype !== 'float32' && inDType(value, dtype) !== value) {
+      throw new GpuosError(
+        'GPUOS_DTYPE_MISMATCH',
+        `${formatValue(value)} is no value of ${dtype}, which the other operand has; cast that first.`,
+      );
+    }
     const tensor = new Tensor(this.#engine, SCALAR, dtype, undefined, NO_INPUTS);
     tensor.value = inDType(value, dtype);
     return tensor;
