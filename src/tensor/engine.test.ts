@@ -55,6 +55,24 @@ describe('for a framework that takes long to record', () => {
     expect(record(400_000).flushes).toBeLessThanOrEqual(4);
   });
 
+  it('other callers of the same engine are not cut', () => {
+    engine.forFramework();
+    const x = engine.fromHost(new Float32Array(16_384).fill(1), [16_384]);
+    for (const fused of [true, false]) {
+      system.fused = fused;
+      const before = engine.counters.flushes;
+      const result = engine.tidy(() => {
+        let y = x;
+        for (let i = 0; i < 100; i++) y = y.add(x);
+        return y;
+      });
+      expect(engine.counters.flushes - before).toBe(0);
+      expect(result.dataSync()[5]).toBe(101);
+      result.dispose();
+    }
+    system.fused = true;
+  });
+
   it('its tensors belong to no scope', () => {
     const framework = engine.forFramework();
     const made = engine.tidy(() => {

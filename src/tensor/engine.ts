@@ -170,7 +170,7 @@ export class Engine {
    * longer for an operation than we do, workers begin while it records on.
    */
   forFramework(): FrameworkEngine {
-    this.#submission.slowRecording = true;
+    const submission = this.#submission;
     const { counters } = this;
     const recorder = this.#recorder;
     return {
@@ -183,11 +183,15 @@ export class Engine {
       },
       unary: (name, x) => {
         counters.operations++;
-        return recorder.unary(name, x);
+        const result = recorder.unary(name, x);
+        submission.countFrameworkMap(result.size);
+        return result;
       },
       binary: (name, a, b) => {
         counters.operations++;
-        return recorder.binary(name, a, b);
+        const result = recorder.binary(name, a, b);
+        submission.countFrameworkMap(result.size);
+        return result;
       },
       sync: () => this.sync(),
     };

@@ -164,7 +164,6 @@ export class Recorder {
     const tensor = new Tensor(this.#engine, info, dtype, operation, inputs);
     this.#submission.record(tensor);
     if (this.#submission.full) this.#submission.submitIfFull([tensor]);
-    else if (this.#submission.slowRecording && operation.definition.kind === 'map') this.#submission.countMap(info.size);
     return tensor;
   }
 

@@ -39,14 +39,9 @@ export class Submission {
   readonly #aside = new Recording();
   /** Estimate of the pending products, on one core. */
   #pendingNs = 0;
-  /** Element-wise operations pending, and an estimate of them. */
+  /** Element-wise operations pending of a framework's, and an estimate of them. */
   #pendingMaps = 0;
   #pendingMapsNs = 0;
-  /**
-   * Recording takes the caller long, as when a framework stands above us: then workers are to compute meanwhile.
-   * Otherwise a chain of element-wise operations is recorded sooner than a worker could begin.
-   */
-  slowRecording = false;
   /** Workers were given something since the caller last waited. (Not whether they have work left: cuts must not depend on timing, or each time would need a plan of its own.) */
   #ahead = false;
 
@@ -85,8 +80,13 @@ export class Submission {
     this.#pendingNs += costNs;
   }
 
-  /** An element-wise operation was recorded, of so many elements. With enough of them pending they go to the workers. */
-  countMap(size: number): void {
+  /**
+   * A framework, which takes long to record, has recorded an element-wise operation of so many elements. With enough
+   * of them pending they go to the workers, who compute while it records on. (Our own callers record a chain sooner
+   * than a worker could begin; and with fusion off, what is still alive in the middle would get memory of its own.)
+   */
+  countFrameworkMap(size: number): void {
+    if (!this.#system.fused) return;
     this.#pendingMaps++;
     this.#pendingMapsNs += size * MAP_NS;
     if (this.#pendingMapsNs < EARLY_MAPS_NS || this.#pendingMaps < EARLY_MAPS || this.#pendingNs > 0) return;
