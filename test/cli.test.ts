@@ -130,7 +130,7 @@ describe('errors', () => {
     const all = await Promise.all([gpuos(['info'], { env }), gpuos(['demo', '--quiet'], { env }), gpuos(['bench', 'submit'], { env })]);
     for (const { code, stdout, stderr } of all) {
       expect({ code, stdout }).toEqual({ code: 1, stdout: '' });
-      expect(stderr).toContain(`GPUOS_WORKERS=${workers}: expected an integer from 0 to 64. [GPUOS_BAD_FLAG] Give the flag`);
+      expect(stderr).toContain(`GPUOS_WORKERS=${workers}: expected an integer from 0 to 255. [GPUOS_BAD_FLAG] Give the flag`);
     }
   });
 
