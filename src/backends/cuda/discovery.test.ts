@@ -39,7 +39,7 @@ const PLACES: readonly (readonly [from: string, folder: string])[] = [
   ['pip', '/active/lib/python3.12/site-packages/nvidia/cu13/lib'],
   ['pip', '/active/lib/python3.12/site-packages/nvidia/cu12/lib'],
   ['pip', '/active/lib/python3.12/site-packages/nvidia/cuda_nvrtc/lib'],
-  ['pip', '/work/.venv/lib/python3.11/site-packages/nvidia/cuda_nvrtc/lib'],
+  ['pip', '/srv/app/.venv/lib/python3.11/site-packages/nvidia/cuda_nvrtc/lib'],
   ['pip', '/pyenv/lib/python3.10/site-packages/nvidia/cuda_nvrtc/lib'],
   ['pip', '/me/.local/lib/python3.11/site-packages/nvidia/cuda_nvrtc/lib'],
   ['pip', '/usr/lib/python3/dist-packages/nvidia/cuda_nvrtc/lib'],
@@ -65,7 +65,7 @@ const options = (files: Readonly<Record<string, string>>): SearchOptions => ({
     PATH: '/usr/bin:/pyenv/bin',
   },
   home: '/me',
-  workingFolder: '/work',
+  workingFolder: '/srv/app',
   architecture: 'x64',
 });
 
