@@ -37,8 +37,8 @@ export function engine(): Engine {
 }
 
 /**
- * Whether recorded operations are fused into few tasks. Turning it off submits what is recorded, and
- * every later operation at once, as a task of its own.
+ * Whether recorded operations are fused into few tasks. With it off each is a task of its own; they are recorded
+ * and submitted as before. A change applies to what is recorded from then on.
  */
 export function fuse(enabled: boolean): void {
   const running = requireSystem();

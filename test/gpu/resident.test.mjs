@@ -42,7 +42,6 @@ class Producer {
     this.kernel = kernel;
     this.words = kernel.words;
     this.at = kernel.queues[index];
-    this.slots = this.at.completions - this.at.ring >= 0 ? kernel.slots : 0;
     this.tail = first;
     this.index = index;
   }
@@ -90,9 +89,7 @@ class Producer {
 }
 
 function start(options = {}) {
-  const kernel = new ResidentKernel(driver, device, { image, queues: 1, slots: 4096, ...options });
-  kernel.slots = options.slots ?? 4096;
-  return kernel;
+  return new ResidentKernel(driver, device, { image, queues: 1, slots: 4096, ...options });
 }
 
 for (const first of [0, 2 ** 32 - 1000]) {
@@ -194,6 +191,7 @@ test('operators injected while it runs compute what they should, each at once, a
       const from = performance.now();
       kernel.inject(read.function, 100 + k);
       times.push((performance.now() - from) * 1000);
+      assert.throws(() => kernel.inject(read.function, 4096), { code: 'GPUOS_OPERATOR_OUT_OF_RANGE' });
       queue.wait(queue.submit(100 + k, [x, out], n, [], 4));
       driver.copyToHost(result, out, bytes, stream);
       driver.synchronizeStream(stream);

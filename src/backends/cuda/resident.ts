@@ -48,6 +48,7 @@ export class ResidentKernel {
   /** The segment as the device sees it. */
   readonly deviceAddress: Address;
   readonly queues: readonly ResidentQueue[];
+  readonly slots: number;
   readonly workers: number;
   readonly #driver: CudaDriver;
   readonly #host: Address;
@@ -72,6 +73,7 @@ export class ResidentKernel {
     if (!Number.isInteger(Math.log2(slots)) || slots < 32)
       throw new GpuosError('GPUOS_BAD_OPTION', `slots is ${slots}; it has to be a power of two, at least 32.`);
     this.#driver = driver;
+    this.slots = slots;
     this.workers = options.workers ?? driver.deviceAttribute(device, 'sms') - 1;
     const layout = planSegment(queues, slots);
     this.queues = layout.queues;
@@ -121,9 +123,12 @@ export class ResidentKernel {
    * Puts an operator into a slot of the table while the kernel runs: its bytes into the arena, at an address that was
    * never executed before (instruction caches are not coherent), then the address into the table. Tasks submitted from
    * the return on may name the slot.
-   * @throws GPUOS_OUT_OF_MEMORY when the arena is full, CudaError
+   * @throws GPUOS_OPERATOR_OUT_OF_RANGE, GPUOS_OUT_OF_MEMORY when the arena is full, CudaError
    */
   inject(code: InjectableFunction, slot: number): void {
+    if (!Number.isInteger(slot) || slot < 0 || slot >= OPERATOR_SLOTS) {
+      throw new GpuosError('GPUOS_OPERATOR_OUT_OF_RANGE', `There is no slot ${slot}; the table has slots 0 to ${OPERATOR_SLOTS - 1}.`);
+    }
     const offset = align(this.#arenaUsed, code.alignmentBytes);
     if (offset + code.code.length + GUARD_BYTES > ARENA_BYTES) {
       throw new GpuosError('GPUOS_OUT_OF_MEMORY', `The arena for injected code, ${ARENA_BYTES >> 20} MiB, is full.`);

@@ -19,7 +19,7 @@ const WARM_UP_CALLS = 400;
 
 type Tf = typeof import('@tensorflow/tfjs-core');
 
-/** A stand-in for the operation's count in the plan of the chain: add, mul, relu in turn. */
+/** The hundred operations, for any library of tensors: add, mul and relu in turn, each on the result of the one before. */
 function chain<T>(first: T, others: readonly T[], add: (a: T, b: T) => T, mul: (a: T, b: T) => T, relu: (a: T) => T): T {
   let value = first;
   let next = 0;
