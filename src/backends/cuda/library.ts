@@ -4,36 +4,18 @@
  * Addresses and handles are numbers: user space ends at 2^47 (2^48 on Arm, 2^49 for device memory), far below 2^53, and
  * numbers pass between threads and through typed arrays without allocation.
  */
-import { createRequire } from 'node:module';
 import type * as Koffi from 'koffi';
 import { GpuosError } from '../../errors.ts';
+import { firstLine, koffi } from '../native.ts';
 import { type Candidate, LIBRARIES, type LibraryName, type SearchResult } from './discovery.ts';
+
+export { firstLine, koffi };
 
 /** An address of the host or the device, or a handle of a library. */
 export type Address = number;
 
 /** Memory of the host that a call reads or writes: a view, or an address whose memory the caller keeps alive. */
 export type HostMemory = Address | NodeJS.ArrayBufferView;
-
-let loaded: typeof Koffi | undefined;
-
-/**
- * koffi, loaded at the first use: a program that never asks for CUDA does not load its binary.
- * @throws GPUOS_PACKAGE_MISSING where there is no koffi for this platform
- */
-export function koffi(): typeof Koffi {
-  if (loaded !== undefined) return loaded;
-  try {
-    loaded = createRequire(import.meta.url)('koffi') as typeof Koffi;
-  } catch (cause) {
-    throw new GpuosError('GPUOS_PACKAGE_MISSING', `koffi cannot be loaded: ${firstLine(cause)}.`, { cause });
-  }
-  return loaded;
-}
-
-export function firstLine(error: unknown): string {
-  return (error instanceof Error ? error.message : String(error)).split('\n')[0]!.replace(/\.$/, '');
-}
 
 /** A function of a library: numbers, strings, views and arrays in, an integer or a string out. */
 export type NativeFunction = (...values: unknown[]) => number;

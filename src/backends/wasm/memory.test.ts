@@ -1,6 +1,8 @@
 import { afterEach, describe, expect, it } from 'vitest';
+import { existsSync, readFileSync } from 'node:fs';
 import { program } from '../../../test/program.ts';
 import { GpuosError } from '../../errors.ts';
+import { koffi } from '../native.ts';
 import { WasmMemory } from './memory.ts';
 
 const MIB = 2 ** 20;
@@ -31,7 +33,27 @@ afterEach(() => {
   WebAssembly.Memory = Memory;
 });
 
+/** What Linux says of the mapping that begins where this memory does: its flags, such as `hg` for huge pages. */
+function mappingFlags(memory: WasmMemory): string {
+  const start = koffi().address(new Uint8Array(memory.memory.buffer));
+  const mappings = readFileSync('/proc/self/smaps', 'utf8').split(/^(?=[0-9a-f]+-[0-9a-f]+ )/m);
+  const own = mappings.find((text) => text.startsWith(start.toString(16)));
+  return /^VmFlags: (.*)$/m.exec(own ?? '')?.[1] ?? '';
+}
+
+const HUGE_PAGES = '/sys/kernel/mm/transparent_hugepage/enabled';
+
 describe('memory', () => {
+  it.skipIf(!existsSync(HUGE_PAGES) || readFileSync(HUGE_PAGES, 'utf8').includes('[never]'))(
+    'asks for huge pages, also of what it grows by (skipped where the system has none)',
+    () => {
+      const memory = new WasmMemory(64, MIB);
+      expect(mappingFlags(memory)).toMatch(/\bhg\b/);
+      memory.ensure(40 * MIB);
+      expect(mappingFlags(memory)).toMatch(/\bhg\b/);
+    },
+  );
+
   it('may grow to what was asked for, and says how much that is when it is not enough', () => {
     const memory = new WasmMemory(64, MIB);
     expect(memory.limit).toBe(64 * MIB);

@@ -1,5 +1,6 @@
 import type { MemoryViews } from '../backend.ts';
 import { GpuosError } from '../../errors.ts';
+import { adviseHugePages } from './huge-pages.ts';
 
 const PAGE_BYTES = 65536;
 const MIB = 1 << 20;
@@ -39,6 +40,7 @@ export class WasmMemory {
     this.memory = memory as WebAssembly.Memory;
     // The last page stays out of reach, so that the end of any range is still a 32-bit number.
     this.limit = Math.min(pages, 65535) * PAGE_BYTES;
+    adviseHugePages(this.memory, Math.min(pages, 65536) * PAGE_BYTES);
     this.#views = this.#makeViews();
   }
 
