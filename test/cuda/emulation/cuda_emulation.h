@@ -1,0 +1,354 @@
+// Lets g++ compile device code as it is, and runs one block of it at a time on the CPU: each thread of the block is a
+// fiber, and what threads do together (barriers, shuffles, votes) is a place where fibers wait for each other. It comes
+// before everything else in the translation unit (`-include`).
+//
+// It is stricter than a device: the threads of a barrier or of a warp's operation must all be at the same line of the
+// source, a shuffle must not read a lane that takes no part, and a block in which nobody can go on is an error that
+// says who waits where. Between two such places a thread runs alone, so a missing barrier shows as a result that
+// changes with the order in which threads are taken: it can be forward, reverse, or shuffled by a seed.
+#pragma once
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <ucontext.h>
+#include <type_traits>
+
+#define __device__
+#define __host__
+#define __noinline__ __attribute__((noinline))
+#define __forceinline__ inline __attribute__((always_inline))
+#define __align__(bytes) alignas(bytes)
+
+#ifndef GPUOS_SHARED_BYTES
+#define GPUOS_SHARED_BYTES 32768
+#endif
+
+#define EMULATION_HIDDEN __attribute__((visibility("hidden")))
+
+struct uint3 {
+  uint32_t x, y, z;
+};
+struct dim3 {
+  uint32_t x, y, z;
+};
+
+namespace emulation {
+
+constexpr uint32_t MOST_THREADS = 1024;
+constexpr size_t STACK_BYTES = 128 * 1024;
+constexpr uint32_t GUARD_BYTES = 1024;
+
+enum Operation : uint32_t { RUN, DONE, BLOCK_SYNC, BLOCK_OR, BLOCK_AND, BLOCK_COUNT, WARP_SYNC, WARP_VOTE, WARP_SHUFFLE };
+
+struct Thread {
+  ucontext_t context;
+  jmp_buf jump;
+  bool started;
+  Operation operation;
+  // Where it waits, and with what.
+  const char *file;
+  int line;
+  uint32_t mask;
+  uint32_t source;
+  uint64_t payload;
+  uint64_t outcome;
+  uint32_t status;
+};
+
+typedef uint32_t (*Operator)(const uint64_t *params, uint32_t tile, uint32_t tiles, char *shared, const uint32_t *data);
+
+struct Call {
+  Operator function;
+  const uint64_t *params;
+  uint32_t first, last, tiles;
+  char *shared;
+  const uint32_t *data;
+};
+
+EMULATION_HIDDEN Thread *threads;
+EMULATION_HIDDEN Thread *self;
+EMULATION_HIDDEN char *stacks;
+EMULATION_HIDDEN jmp_buf scheduler;
+EMULATION_HIDDEN Call call;
+EMULATION_HIDDEN char message[512];
+
+}  // namespace emulation
+
+EMULATION_HIDDEN uint3 threadIdx, blockIdx;
+EMULATION_HIDDEN dim3 blockDim, gridDim;
+constexpr int warpSize = 32;
+
+namespace emulation {
+
+inline void give_way() {
+  if (_setjmp(self->jump) == 0) _longjmp(scheduler, 1);
+}
+
+inline uint64_t wait(Operation operation, const char *file, int line, uint32_t mask, uint32_t source, uint64_t payload) {
+  self->operation = operation;
+  self->file = file;
+  self->line = line;
+  self->mask = mask;
+  self->source = source;
+  self->payload = payload;
+  give_way();
+  return self->outcome;
+}
+
+inline void live() {
+  for (;;) {
+    // The tiles of a task follow one another without a barrier between them, as in the resident kernel.
+    uint32_t status = 0;
+    for (uint32_t tile = call.first; tile < call.last; tile++) {
+      status |= call.function(call.params, tile, call.tiles, call.shared, call.data);
+    }
+    self->status = status;
+    self->operation = DONE;
+    give_way();
+  }
+}
+
+inline void resume(uint32_t index) {
+  self = threads + index;
+  threadIdx = {index, 0, 0};
+  if (_setjmp(scheduler) != 0) return;
+  if (self->started) _longjmp(self->jump, 1);
+  self->started = true;
+  getcontext(&self->context);
+  self->context.uc_stack.ss_sp = stacks + index * STACK_BYTES;
+  self->context.uc_stack.ss_size = STACK_BYTES;
+  self->context.uc_link = nullptr;
+  makecontext(&self->context, live, 0);
+  setcontext(&self->context);
+}
+
+inline const char *name_of(Operation operation) {
+  static const char *const names[] = {"runs", "has returned", "__syncthreads", "__syncthreads_or", "__syncthreads_and",
+                                      "__syncthreads_count", "__syncwarp", "a vote", "a shuffle"};
+  return names[operation];
+}
+
+inline void describe(char *text, size_t size, uint32_t index) {
+  const Thread &thread = threads[index];
+  if (thread.operation == DONE) snprintf(text, size, "thread %u has returned", index);
+  else snprintf(text, size, "thread %u waits at %s:%d in %s", index, thread.file, thread.line, name_of(thread.operation));
+}
+
+inline bool together(const Thread &a, const Thread &b) {
+  return a.operation == b.operation && a.line == b.line && a.mask == b.mask && strcmp(a.file, b.file) == 0;
+}
+
+inline bool fail_between(const char *what, uint32_t a, uint32_t b) {
+  char first[200], second[200];
+  describe(first, sizeof first, a);
+  describe(second, sizeof second, b);
+  snprintf(message, sizeof message, "%s: %s, %s", what, first, second);
+  return false;
+}
+
+// Lets the whole block go on if all of it is at one barrier.
+inline bool release_block(uint32_t count) {
+  uint64_t any = 0, all = 1, number = 0;
+  for (uint32_t i = 0; i < count; i++) {
+    if (!together(threads[0], threads[i])) return false;
+    any |= threads[i].payload != 0;
+    all &= threads[i].payload != 0;
+    number += threads[i].payload != 0;
+  }
+  if (threads[0].operation < BLOCK_SYNC || threads[0].operation > BLOCK_COUNT) return false;
+  for (uint32_t i = 0; i < count; i++) {
+    const Operation operation = threads[i].operation;
+    threads[i].outcome = operation == BLOCK_OR ? any : operation == BLOCK_AND ? all : number;
+    threads[i].operation = RUN;
+  }
+  return true;
+}
+
+// Lets those lanes of a warp go on whose partners are all there. False with a message where that can never be.
+inline bool release_warp(uint32_t warp, bool &progress) {
+  Thread *lanes = threads + warp * 32;
+  for (uint32_t lane = 0; lane < 32; lane++) {
+    if (lanes[lane].operation < WARP_SYNC) continue;
+    const uint32_t mask = lanes[lane].mask;
+    if ((mask >> lane & 1) == 0) return fail_between("a lane is not in its own mask", warp * 32 + lane, warp * 32 + lane);
+    bool complete = true;
+    for (uint32_t other = 0; other < 32 && complete; other++) {
+      if ((mask >> other & 1) != 0) complete = together(lanes[lane], lanes[other]);
+    }
+    if (!complete) continue;
+    uint32_t ballot = 0;
+    for (uint32_t other = 0; other < 32; other++) {
+      if ((mask >> other & 1) != 0 && lanes[other].payload != 0) ballot |= 1u << other;
+    }
+    for (uint32_t other = 0; other < 32; other++) {
+      if ((mask >> other & 1) == 0) continue;
+      Thread &thread = lanes[other];
+      thread.outcome = ballot;
+      if (thread.operation == WARP_SHUFFLE) {
+        if ((mask >> thread.source & 1) == 0) {
+          return fail_between("a shuffle reads a lane that takes no part", warp * 32 + other, warp * 32 + thread.source);
+        }
+        thread.outcome = lanes[thread.source].payload;
+      }
+    }
+    for (uint32_t other = 0; other < 32; other++) {
+      if ((mask >> other & 1) != 0) lanes[other].operation = RUN;
+    }
+    progress = true;
+  }
+  return true;
+}
+
+// Why nobody can go on: two threads that do not meet.
+inline bool tell_divergence(uint32_t count) {
+  for (uint32_t i = 0; i < count; i++) {
+    if (threads[i].operation == DONE) continue;
+    const bool warp = threads[i].operation >= WARP_SYNC;
+    for (uint32_t j = warp ? i & ~31u : 0; j < (warp ? (i & ~31u) + 32 : count); j++) {
+      if (warp && (threads[i].mask >> (j & 31) & 1) == 0) continue;
+      if (!together(threads[i], threads[j])) return fail_between("divergent barrier", i, j);
+    }
+  }
+  snprintf(message, sizeof message, "divergent barrier");
+  return false;
+}
+
+inline bool run_block(uint32_t count, uint32_t order) {
+  static uint32_t turn[MOST_THREADS];
+  uint32_t random = order;
+  for (uint32_t i = 0; i < count; i++) {
+    turn[i] = order == 1 ? count - 1 - i : i;
+    threads[i].operation = RUN;
+  }
+  for (;;) {
+    if (order > 1) {
+      for (uint32_t i = count - 1; i > 0; i--) {
+        random = random * 1664525u + 1013904223u;
+        const uint32_t j = (random >> 8) % (i + 1);
+        const uint32_t held = turn[i];
+        turn[i] = turn[j];
+        turn[j] = held;
+      }
+    }
+    bool progress = false;
+    uint32_t done = 0;
+    for (uint32_t i = 0; i < count; i++) {
+      if (threads[turn[i]].operation != RUN) continue;
+      resume(turn[i]);
+      progress = true;
+    }
+    for (uint32_t i = 0; i < count; i++) done += threads[i].operation == DONE;
+    if (done == count) return true;
+    for (uint32_t warp = 0; warp < count / 32; warp++) {
+      if (!release_warp(warp, progress)) return false;
+    }
+    if (!progress && !release_block(count)) return tell_divergence(count);
+  }
+}
+
+}  // namespace emulation
+
+extern "C" {
+
+// Runs tiles [first, last) of an operator with one block of `count` threads. Returns its status, or 0xffffffff where
+// `emulation_message` says what was wrong. `order`: 0 forward, 1 reverse, else the seed of a shuffle.
+uint32_t emulate_operator(void *function, const uint64_t *params, uint32_t first, uint32_t last, uint32_t tiles, const uint32_t *data,
+                          uint32_t count, uint32_t order) {
+  using namespace emulation;
+  static char *area;
+  if (threads == nullptr) {
+    threads = static_cast<Thread *>(calloc(MOST_THREADS, sizeof(Thread)));
+    stacks = static_cast<char *>(
+        mmap(nullptr, MOST_THREADS * STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+    area = static_cast<char *>(aligned_alloc(1024, GPUOS_SHARED_BYTES + 2 * GUARD_BYTES + 1024));
+  }
+  if (count == 0 || count % 32 != 0 || count > MOST_THREADS) {
+    snprintf(message, sizeof message, "a block of %u threads", count);
+    return 0xffffffffu;
+  }
+  // Aligned to 16 bytes, and to no more.
+  char *shared = area + GUARD_BYTES + 16;
+  memset(area, 0xff, GPUOS_SHARED_BYTES + 2 * GUARD_BYTES + 1024);
+  call = {reinterpret_cast<Operator>(function), params, first, last, tiles, shared, data};
+  blockDim = {count, 1, 1};
+  gridDim = {1, 1, 1};
+  blockIdx = {0, 0, 0};
+  message[0] = 0;
+  bool good = run_block(count, order);
+  if (!good) {
+    for (uint32_t i = 0; i < MOST_THREADS; i++) threads[i].started = false;
+    return 0xffffffffu;
+  }
+  for (uint32_t i = 0; i < GUARD_BYTES; i++) {
+    if (shared[-1 - static_cast<int>(i)] != static_cast<char>(0xff) || shared[GPUOS_SHARED_BYTES + i] != static_cast<char>(0xff)) {
+      snprintf(message, sizeof message, "wrote outside of the shared scratch");
+      return 0xffffffffu;
+    }
+  }
+  uint32_t status = 0;
+  for (uint32_t i = 0; i < count; i++) status |= threads[i].status;
+  return status;
+}
+
+const char *emulation_message() { return emulation::message; }
+}
+
+#define __syncthreads() static_cast<void>(emulation::wait(emulation::BLOCK_SYNC, __FILE__, __LINE__, 0, 0, 0))
+#define __syncthreads_or(value) static_cast<int>(emulation::wait(emulation::BLOCK_OR, __FILE__, __LINE__, 0, 0, (value) != 0))
+#define __syncthreads_and(value) static_cast<int>(emulation::wait(emulation::BLOCK_AND, __FILE__, __LINE__, 0, 0, (value) != 0))
+#define __syncthreads_count(value) static_cast<int>(emulation::wait(emulation::BLOCK_COUNT, __FILE__, __LINE__, 0, 0, (value) != 0))
+
+namespace emulation {
+
+inline void sync_warp(const char *file, int line, uint32_t mask = 0xffffffffu) { wait(WARP_SYNC, file, line, mask, 0, 0); }
+
+inline uint32_t vote(const char *file, int line, uint32_t mask, bool value) {
+  return static_cast<uint32_t>(wait(WARP_VOTE, file, line, mask, 0, value));
+}
+
+enum Direction { TO, UP, DOWN, ACROSS };
+
+template <typename T, typename N>
+T shuffle(Direction direction, const char *file, int line, uint32_t mask, T value, N number, int width = 32) {
+  static_assert(sizeof(T) <= 8, "shuffles move 4 or 8 bytes");
+  const int lane = threadIdx.x & 31;
+  const int first = lane & ~(width - 1);
+  const int n = static_cast<int>(number);
+  int source = lane;
+  if (direction == TO) source = first + (n & (width - 1));
+  if (direction == UP && lane - n >= first) source = lane - n;
+  if (direction == DOWN && lane + n < first + width) source = lane + n;
+  if (direction == ACROSS && (lane ^ n) < first + width) source = lane ^ n;
+  uint64_t bits = 0;
+  memcpy(&bits, &value, sizeof value);
+  bits = wait(WARP_SHUFFLE, file, line, mask, static_cast<uint32_t>(source), bits);
+  T result;
+  memcpy(&result, &bits, sizeof result);
+  return result;
+}
+
+template <typename T, typename U>
+T bits_as(U value) {
+  static_assert(sizeof(T) == sizeof(U), "a reinterpretation keeps the size");
+  T result;
+  memcpy(&result, &value, sizeof result);
+  return result;
+}
+
+}  // namespace emulation
+
+#define __syncwarp(...) emulation::sync_warp(__FILE__, __LINE__ __VA_OPT__(, ) __VA_ARGS__)
+#define __ballot_sync(mask, value) emulation::vote(__FILE__, __LINE__, mask, (value) != 0)
+#define __any_sync(mask, value) static_cast<int>(emulation::vote(__FILE__, __LINE__, mask, (value) != 0) != 0)
+#define __all_sync(mask, value) static_cast<int>(emulation::vote(__FILE__, __LINE__, mask, (value) == 0) == 0)
+#define __shfl_sync(...) emulation::shuffle(emulation::TO, __FILE__, __LINE__, __VA_ARGS__)
+#define __shfl_up_sync(...) emulation::shuffle(emulation::UP, __FILE__, __LINE__, __VA_ARGS__)
+#define __shfl_down_sync(...) emulation::shuffle(emulation::DOWN, __FILE__, __LINE__, __VA_ARGS__)
+#define __shfl_xor_sync(...) emulation::shuffle(emulation::ACROSS, __FILE__, __LINE__, __VA_ARGS__)
+
+#include "cuda_functions.h"
