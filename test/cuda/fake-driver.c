@@ -205,12 +205,23 @@ CUresult CUDAAPI cuMemGetInfo_v2(size_t *available, size_t *total) {
     return note("cuMemGetInfo_v2", "");
 }
 
+/* With FAKE_heap=1 device memory is memory of this process, of which there are FAKE_heap_bytes. */
+static long long heap_used;
+
 CUresult CUDAAPI cuMemAlloc_v2(CUdeviceptr *address, size_t bytes) {
+    CUresult result = note("cuMemAlloc_v2", " %zu", bytes);
     *address = value_of("address", 0x7f1234567800);
-    return note("cuMemAlloc_v2", " %zu", bytes);
+    if (result != 0 || !value_of("heap", 0)) return result;
+    if (heap_used + (long long)bytes > value_of("heap_bytes", 1 << 30)) return (CUresult)2;
+    heap_used += bytes;
+    *address = N(aligned_alloc(256, (bytes + 255) / 256 * 256));
+    return (CUresult)0;
 }
 
-CUresult CUDAAPI cuMemFree_v2(CUdeviceptr address) { return note("cuMemFree_v2", " %llx", address); }
+CUresult CUDAAPI cuMemFree_v2(CUdeviceptr address) {
+    if (value_of("heap", 0)) free(H(void *, address));
+    return note("cuMemFree_v2", " %llx", address);
+}
 
 CUresult CUDAAPI cuMemHostAlloc(void **address, size_t bytes, unsigned int flags) {
     CUresult result = note("cuMemHostAlloc", " %zu %u", bytes, flags);
@@ -234,27 +245,31 @@ CUresult CUDAAPI cuMemHostGetDevicePointer_v2(CUdeviceptr *device, void *address
     return note("cuMemHostGetDevicePointer_v2", " %u", flags);
 }
 
-/* Device memory of the stand-in is a few bytes from FAKE_MEMORY on. */
+/* Device memory of the stand-in is a few bytes from FAKE_MEMORY on, and its heap. */
 #define FAKE_MEMORY 0x1fffffff00000
 static unsigned char memory[256];
 
+static unsigned char *at(CUdeviceptr address) {
+    return address >= FAKE_MEMORY && address < FAKE_MEMORY + sizeof memory ? memory + (address - FAKE_MEMORY) : H(unsigned char *, address);
+}
+
 CUresult CUDAAPI cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t bytes, CUstream stream) {
-    memcpy(memory + (to - FAKE_MEMORY), from, bytes);
+    memcpy(at(to), from, bytes);
     return note("cuMemcpyHtoDAsync_v2", " %llx %zu %llx", to, bytes, N(stream));
 }
 
 CUresult CUDAAPI cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t bytes, CUstream stream) {
-    memcpy(to, memory + (from - FAKE_MEMORY), bytes);
+    memcpy(to, at(from), bytes);
     return note("cuMemcpyDtoHAsync_v2", " %llx %zu %llx", from, bytes, N(stream));
 }
 
 CUresult CUDAAPI cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream) {
-    memmove(memory + (to - FAKE_MEMORY), memory + (from - FAKE_MEMORY), bytes);
+    memmove(at(to), at(from), bytes);
     return note("cuMemcpyDtoDAsync_v2", " %llx %llx %zu %llx", to, from, bytes, N(stream));
 }
 
 CUresult CUDAAPI cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t bytes, CUstream stream) {
-    memset(memory + (to - FAKE_MEMORY), value, bytes);
+    memset(at(to), value, bytes);
     return note("cuMemsetD8Async", " %llx %u %zu %llx", to, value, bytes, N(stream));
 }
 

@@ -1,4 +1,7 @@
-/* A stand-in for libnvrtc.so: it "compiles" a source by putting the target before it, and fails where it says `#error`. */
+/*
+ * A stand-in for libnvrtc.so: it "compiles" a source by putting the target before it, and fails where it says `#error`.
+ * With FAKE_cubin=file every source becomes what is in that file.
+ */
 #include "fake.h"
 
 #ifdef WITH_NVRTC_H
@@ -8,7 +11,8 @@ typedef int nvrtcResult;
 typedef struct _nvrtcProgram *nvrtcProgram;
 #endif
 
-static char source[512], compiled[600], text_log[600];
+static char source[512], compiled[1 << 16], text_log[600];
+static size_t compiled_bytes;
 
 nvrtcResult nvrtcVersion(int *major, int *minor) {
     *major = value_of("nvrtc", 13);
@@ -48,7 +52,12 @@ nvrtcResult nvrtcDestroyProgram(nvrtcProgram *program) {
 nvrtcResult nvrtcCompileProgram(nvrtcProgram program, int count, const char *const *options) {
     char text[200] = "";
     for (int i = 0; i < count; i++) snprintf(text + strlen(text), sizeof text - strlen(text), " %s", options[i]);
-    snprintf(compiled, sizeof compiled, "%s|%s", options[0], source);
+    compiled_bytes = snprintf(compiled, sizeof compiled, "%s|%s", options[0], source);
+    FILE *file = getenv("FAKE_cubin") ? fopen(getenv("FAKE_cubin"), "rb") : NULL;
+    if (file) {
+        compiled_bytes = fread(compiled, 1, sizeof compiled, file);
+        fclose(file);
+    }
     int failed = strstr(source, "#error") != NULL;
     snprintf(text_log, sizeof text_log, "%s", failed ? "k.cu(1): error: #error" : "");
     int result = note("nvrtcCompileProgram", " %llx %d%s", (unsigned long long)(uintptr_t)program, count, text);
@@ -69,13 +78,13 @@ nvrtcResult nvrtcGetProgramLog(nvrtcProgram program, char *text) {
 
 nvrtcResult nvrtcGetCUBINSize(nvrtcProgram program, size_t *size) {
     (void)program;
-    *size = strlen(compiled);
+    *size = compiled_bytes;
     return note("nvrtcGetCUBINSize", "");
 }
 
 nvrtcResult nvrtcGetCUBIN(nvrtcProgram program, char *image) {
     (void)program;
-    memcpy(image, compiled, strlen(compiled));
+    memcpy(image, compiled, compiled_bytes);
     return note("nvrtcGetCUBIN", "");
 }
 

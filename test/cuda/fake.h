@@ -1,13 +1,22 @@
 /*
  * What the stand-ins for the CUDA libraries have in common. A stand-in has the symbols of the real library, notes each
  * call with the arguments that arrived, and answers what a test told it to.
+ *
+ * Where the library is in another process, the environment tells it:
+ *   FAKE_slow_CALL=ms        the call takes so long
+ *   FAKE_result_CALL=number  the call answers that
+ *   FAKE_fault_CALL=n        from its n-th time on that call and all others answer FAKE_fault (700 unless given)
+ *   FAKE_log=file            calls are added to that file too
  */
+#include <fcntl.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static char calls[1 << 16];
 static struct { char call[64]; int result; long long value; int used; } script[64];
@@ -53,13 +62,49 @@ static int result_of(const char *call) {
     return 0;
 }
 
+static long long variable_of(const char *prefix, const char *call, long long otherwise) {
+    char name[128];
+    snprintf(name, sizeof name, "FAKE_%s%s", prefix, call);
+    return getenv(name) ? atoll(getenv(name)) : otherwise;
+}
+
+/* Threads of a process call at the same time. */
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static struct { char call[64]; long long times; } counts[128];
+static int faulted;
+
+/* What the environment says about the n-th time of this call. */
+static int result_of_environment(const char *call) {
+    int i = 0;
+    while (i < 127 && counts[i].times > 0 && strcmp(counts[i].call, call) != 0) i++;
+    snprintf(counts[i].call, sizeof counts[i].call, "%s", call);
+    counts[i].times++;
+    long long fault = variable_of("fault_", call, 0);
+    if (fault > 0 && counts[i].times >= fault) faulted = 1;
+    return faulted ? (int)variable_of("fault", "", 700) : (int)variable_of("result_", call, 0);
+}
+
 static int note(const char *call, const char *format, ...) {
-    size_t length = strlen(calls);
-    length += snprintf(calls + length, sizeof calls - length, "%s", call);
+    char line[1024];
+    size_t length = snprintf(line, sizeof line, "%s", call);
     va_list list;
     va_start(list, format);
-    length += vsnprintf(calls + length, sizeof calls - length, format, list);
+    length += vsnprintf(line + length, sizeof line - length, format, list);
     va_end(list);
-    snprintf(calls + length, sizeof calls - length, "\n");
-    return result_of(call);
+    if (length > sizeof line - 2) length = sizeof line - 2;
+    line[length++] = '\n';
+    line[length] = 0;
+    long long slow = variable_of("slow_", call, 0);
+    if (slow > 0) usleep(slow * 1000);
+    pthread_mutex_lock(&mutex);
+    if (strlen(calls) + length < sizeof calls) strcat(calls, line); /* nobody takes them in another process */
+    if (getenv("FAKE_log")) {
+        int file = open(getenv("FAKE_log"), O_WRONLY | O_APPEND | O_CREAT, 0600);
+        if (file >= 0 && write(file, line, length) < 0) abort();
+        close(file);
+    }
+    int scripted = result_of(call);
+    int result = scripted ? scripted : result_of_environment(call);
+    pthread_mutex_unlock(&mutex);
+    return result;
 }

@@ -1,0 +1,233 @@
+/**
+ * Who answers the requests of `requests.ts` in the device process. All copies go over a side stream and are complete
+ * when the answer is there, so that a task submitted then sees them.
+ */
+import { control } from '../../../abi/records.ts';
+import { CONTROL_ADDRESS } from '../../../abi/status.ts';
+import { GpuosError } from '../../../errors.ts';
+import type { CudaDriver } from '../driver.ts';
+import { readInjectable } from '../elf/injectable.ts';
+import type { Address } from '../library.ts';
+import type { Nvrtc } from '../nvrtc.ts';
+import { type Channel, KERNEL, type Message } from './channel.ts';
+import type { CodeArena } from './code-arena.ts';
+import type { Answer, Ask, Budget, CompileAsk, DeviceInfo, Injected, RequestName, SlowRequest } from './requests.ts';
+import type { ResidentContext, ResidentHost, ResidentHostFactory } from './resident-host.ts';
+
+type Handlers<K extends RequestName> = { readonly [N in K]: (ask: Ask<N>) => Answer<N> };
+
+function answerOf<K extends RequestName>(handlers: Handlers<K>, name: string, message: Message): Message {
+  if (!Object.hasOwn(handlers, name)) throw new GpuosError('GPUOS_INTERNAL', `The device process knows no request ${name}.`);
+  return (handlers as unknown as Record<string, (ask: Message) => Message>)[name]!(message);
+}
+
+/** An integer of at least 0 that a request has to have. */
+function natural(value: unknown, what: string): number {
+  if (Number.isSafeInteger(value) && (value as number) >= 0) return value as number;
+  throw new GpuosError('GPUOS_BAD_OPTION', `${what} is ${JSON.stringify(value)}, not an integer of at least 0.`);
+}
+
+function text(value: unknown, what: string): string {
+  if (typeof value === 'string') return value;
+  throw new GpuosError('GPUOS_BAD_OPTION', `${what} is ${JSON.stringify(value)}, not a text.`);
+}
+
+export interface Placing {
+  readonly driver: CudaDriver;
+  readonly arena: CodeArena;
+  /** 90 for sm_90. */
+  readonly sm: number;
+}
+
+function place({ driver, arena, sm }: Placing, stream: Address, image: Uint8Array, symbol: string, budget: Budget | undefined): Injected {
+  const read = readInjectable(image, symbol, { ...budget, sm });
+  if (!read.ok) return { refused: read.reasons };
+  return { address: arena.place(read.function, driver, stream), codeBytes: read.function.code.length };
+}
+
+/** The requests of the thread that compiles. The context must be current there. */
+export class CompileService {
+  readonly #placing: Placing;
+  readonly #nvrtc: Nvrtc;
+  readonly #stream: Address;
+  readonly #handlers: Handlers<SlowRequest> = {
+    compile: (ask) => {
+      const { image, log } = this.#compile(ask);
+      const { driver } = this.#placing;
+      return { log, payload: ask.link === true ? driver.link([{ kind: 'cubin', name: text(ask.name, 'name'), bytes: image }]) : image };
+    },
+    inject: (ask) => {
+      const { image, log } = this.#compile(ask);
+      return { ...place(this.#placing, this.#stream, image, text(ask.symbol, 'symbol'), ask.budget), log, payload: image };
+    },
+  };
+
+  constructor(placing: Placing, nvrtc: Nvrtc) {
+    this.#placing = placing;
+    this.#nvrtc = nvrtc;
+    this.#stream = placing.driver.createStream(placing.driver.streamPriorities().greatest);
+  }
+
+  #compile({ source, name, headers, options }: CompileAsk) {
+    return this.#nvrtc.compile({
+      source: text(source, 'source'),
+      name: text(name, 'name'),
+      target: `sm_${this.#placing.sm}`,
+      ...(headers === undefined ? {} : { headers }),
+      ...(options === undefined ? {} : { options }),
+    });
+  }
+
+  readonly handle = (name: string, message: Message): Message => answerOf(this.#handlers, name, message);
+}
+
+const ADDRESS_WORDS = { quit: (CONTROL_ADDRESS + control.offset.quit) >> 2 };
+/** More relaunches than this in so long mean that the kernel cannot be kept. */
+const RELAUNCH_LIMIT = 10;
+const RELAUNCH_WINDOW_MS = 60_000;
+
+export interface ServiceParts extends Placing {
+  readonly channel: Channel;
+  readonly device: number;
+  readonly segment: ResidentContext['segment'];
+  readonly info: DeviceInfo;
+  readonly createHost: ResidentHostFactory | undefined;
+}
+
+/** The requests of the main thread, which has the context and the kernel. */
+export class QuickService {
+  readonly #parts: ServiceParts;
+  readonly #stream: Address;
+  readonly #words: Int32Array;
+  readonly #allocations = new Map<Address, number>();
+  #host: ResidentHost | undefined;
+  #keep = true;
+  #relaunches: number[] = [];
+  readonly #handlers: Handlers<Exclude<RequestName, SlowRequest>> = {
+    info: () => this.#parts.info,
+    memory: () => this.#parts.driver.memory(),
+    status: () => ({
+      kernel: this.#host === undefined ? 'none' : this.#parts.channel.kernel === KERNEL.left ? 'left' : 'running',
+      relaunches: this.#parts.channel.relaunches,
+      allocations: this.#allocations.size,
+      allocatedBytes: [...this.#allocations.values()].reduce((sum, bytes) => sum + bytes, 0),
+      arenaUsedBytes: this.#parts.arena.usedBytes,
+    }),
+    allocate: ({ bytes }) => ({ address: this.#allocate(natural(bytes, 'bytes')) }),
+    free: ({ address }) => {
+      if (this.#host !== undefined) throw new GpuosError('GPUOS_INTERNAL', 'Device memory is not freed while a kernel is resident.');
+      if (!this.#allocations.delete(address)) throw new GpuosError('GPUOS_BAD_OPTION', `Nothing is allocated at ${address}.`);
+      this.#parts.driver.free(address);
+      return {};
+    },
+    copyIn: (ask) => {
+      const { address, host, bytes } = this.#copy(ask);
+      return this.#through((stream) => this.#parts.driver.copyToDevice(address, host, bytes, stream));
+    },
+    copyOut: (ask) => {
+      const { address, host, bytes } = this.#copy(ask);
+      return this.#through((stream) => this.#parts.driver.copyToHost(host, address, bytes, stream));
+    },
+    fill: ({ address, byte, bytes }) => {
+      this.#inside(address, natural(bytes, 'bytes'));
+      if (natural(byte, 'byte') > 255) throw new GpuosError('GPUOS_BAD_OPTION', `byte is ${byte}, more than 255.`);
+      return this.#through((stream) => this.#parts.driver.fillBytes(address, byte, bytes, stream));
+    },
+    write: ({ address, payload }) => {
+      if (!(payload instanceof Uint8Array) || payload.length === 0) throw new GpuosError('GPUOS_BAD_OPTION', 'Nothing to write.');
+      this.#inside(address, payload.length);
+      return this.#through((stream) => this.#parts.driver.copyToDevice(address, payload, payload.length, stream));
+    },
+    place: ({ symbol, budget, payload }) => place(this.#parts, this.#stream, payload, text(symbol, 'symbol'), budget),
+    start: ({ options, keep = true, payload }) => {
+      const { createHost, channel, driver, device, segment } = this.#parts;
+      if (this.#host !== undefined) throw new GpuosError('GPUOS_INTERNAL', 'A kernel is resident already.');
+      if (createHost === undefined) throw new GpuosError('GPUOS_INTERNAL', 'The device process was started without a resident kernel.');
+      const host = createHost({ driver, device, segment, allocate: (bytes) => this.#allocate(bytes) });
+      const started = host.start(options, payload);
+      this.#host = host;
+      this.#keep = keep;
+      channel.kernel = KERNEL.running;
+      return { started };
+    },
+    stop: () => {
+      this.stop();
+      return {};
+    },
+    relaunch: () => {
+      if (this.#host === undefined) throw new GpuosError('GPUOS_INTERNAL', 'No kernel was started.');
+      this.#relaunch(this.#host);
+      return {};
+    },
+  };
+
+  constructor(parts: ServiceParts) {
+    this.#parts = parts;
+    this.#stream = parts.driver.createStream(parts.driver.streamPriorities().greatest);
+    this.#words = new Int32Array(parts.segment.view);
+  }
+
+  readonly handle = (name: string, message: Message): Message => answerOf(this.#handlers, name, message);
+
+  /** Ends the kernel, if there is one. */
+  stop(): void {
+    this.#host?.stop();
+    this.#host = undefined;
+    this.#parts.channel.kernel = KERNEL.none;
+  }
+
+  /**
+   * Looks after the kernel: one that left while nobody told it to is launched again.
+   * @throws CudaError of a fault, GPUOS_DEVICE_LOST if it cannot be kept
+   */
+  watch(): void {
+    const { channel } = this.#parts;
+    const host = this.#host;
+    if (host === undefined || channel.kernel !== KERNEL.running || !host.left) return;
+    channel.kernel = KERNEL.left;
+    if (!this.#keep || Atomics.load(this.#words, ADDRESS_WORDS.quit) !== 0) return;
+    const now = performance.now();
+    this.#relaunches = [...this.#relaunches.filter((time) => now - time < RELAUNCH_WINDOW_MS), now];
+    if (this.#relaunches.length > RELAUNCH_LIMIT) {
+      const text = `The resident kernel left ${this.#relaunches.length} times within ${RELAUNCH_WINDOW_MS / 1000} s.`;
+      throw new GpuosError('GPUOS_DEVICE_LOST', text);
+    }
+    this.#relaunch(host);
+    channel.countRelaunch();
+  }
+
+  #relaunch(host: ResidentHost): void {
+    host.relaunch();
+    this.#parts.channel.kernel = KERNEL.running;
+  }
+
+  #allocate(bytes: number): Address {
+    const address = this.#parts.driver.allocate(bytes);
+    this.#allocations.set(address, bytes);
+    return address;
+  }
+
+  #copy(ask: { readonly address: Address; readonly segmentOffset: number; readonly bytes: number }) {
+    const offset = natural(ask.segmentOffset, 'segmentOffset');
+    const bytes = natural(ask.bytes, 'bytes');
+    const { segment } = this.#parts;
+    if (offset + bytes > segment.bytes) {
+      throw new GpuosError('GPUOS_BAD_OPTION', `${bytes} bytes from ${offset} on are not in the segment of ${segment.bytes} bytes.`);
+    }
+    this.#inside(ask.address, bytes);
+    return { address: ask.address, host: segment.address + offset, bytes };
+  }
+
+  /** A copy out of what is allocated is a fault that nothing survives. */
+  #inside(address: unknown, bytes: number): void {
+    const from = natural(address, 'address');
+    for (const [start, size] of this.#allocations) if (from >= start && from + bytes <= start + size) return;
+    throw new GpuosError('GPUOS_BAD_OPTION', `${bytes} bytes at 0x${from.toString(16)} are not in memory that was allocated.`);
+  }
+
+  #through(copy: (stream: Address) => void): Record<never, never> {
+    copy(this.#stream);
+    this.#parts.driver.synchronizeStream(this.#stream);
+    return {};
+  }
+}
