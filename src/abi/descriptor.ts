@@ -19,7 +19,7 @@ export const descriptor = struct('descriptor', 128, 64, {
   dependencies: { type: 'u32', count: 4, about: 'sequences of true producers: waited for, and their failure fails this task' },
   dependencyQueues: { type: 'u8', count: 4, about: 'queue of each dependency, NO_QUEUE where unused' },
   trace: { type: 'u32', about: 'trace id' },
-  params: { type: 'u64', at: 48, about: 'with FLAG PARAMS: address of the parameter block' },
+  params: { type: 'u64', at: 48, about: 'with FLAG PARAMS: where the parameter block stands in what host and device both see' },
   tag0: { type: 'u32', at: 60, about: 'the sequence, written last' },
   pointers: { type: 'u64', count: 4, at: 64, about: 'inline parameter block: pointers' },
   words: { type: 'u32', count: 7, about: 'inline parameter block: words' },

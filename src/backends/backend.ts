@@ -12,7 +12,8 @@
  * parameter block is filled, and what the host can do while it waits. The wasm device lends the host
  * as one more worker; on a GPU the host can only wait.
  *
- * Addresses are byte offsets in device memory. Sequences are the host's, counted without wrapping; a
+ * Addresses are the device's own, as a pointer in a parameter block holds them, up to 2^53: byte offsets in
+ * its memory on the wasm device, virtual addresses on a GPU. Sequences are the host's, counted without wrapping; a
  * descriptor carries them modulo 2^32.
  */
 import type { Attributes, DType, Shape } from '../ops/define.ts';
@@ -98,6 +99,15 @@ export interface Artifact {
   readonly bytes: Uint8Array;
 }
 
+/** Memory that a heap draws from. It is there from `start` to `end`, and grows on demand up to `limit`. */
+export interface MemorySpace {
+  readonly start: number;
+  readonly end: number;
+  readonly limit: number;
+  /** Makes sure that it is there up to `end`; throws GPUOS_OUT_OF_MEMORY with the sizes. */
+  ensure(end: number): void;
+}
+
 export interface Device {
   readonly kind: DeviceKind;
   readonly name: string;
@@ -107,12 +117,17 @@ export interface Device {
   /** Bytes of one element; every dtype takes the same on this device. */
   readonly elementBytes: 4;
 
+  /** Where operators compute. */
+  readonly memory: MemorySpace;
+  /**
+   * What host and device both see: parameter blocks, and values on their way in and out. The same space where the host
+   * sees all that operators compute in.
+   */
+  readonly hostMemory: MemorySpace;
+  /** The host's views of what both see, from `viewBase` on. */
   views(): MemoryViews;
-  /** Makes sure that device memory has at least `bytes`; throws GPUOS_OUT_OF_MEMORY with the sizes. */
-  ensure(bytes: number): void;
-  /** First address that the runtime may allocate from, and the most that device memory can grow to. */
-  readonly heapStart: number;
-  readonly heapLimit: number;
+  /** Address of the views' first byte. */
+  readonly viewBase: number;
 
   /** Wakes workers that sleep, at most `count`. Cheap when none does. */
   ringDoorbell(count: number): void;

@@ -1,18 +1,18 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import type { Device } from '../backends/backend.ts';
+import type { MemorySpace } from '../backends/backend.ts';
 import { GpuosError } from '../errors.ts';
 import { type Block, Heap, sizeClass } from './heap.ts';
 
-/** As much of a device as a heap sees. */
-function device(limit: number, refuseAbove = Number.POSITIVE_INFINITY): Device {
+function space(limit: number, refuseAbove = Number.POSITIVE_INFINITY): MemorySpace {
   return {
-    heapStart: 1000,
-    heapLimit: limit,
-    ensure(bytes: number) {
-      if (bytes > refuseAbove) throw new GpuosError('GPUOS_OUT_OF_MEMORY', 'The system has no more.');
+    start: 1000,
+    end: 1000,
+    limit,
+    ensure(end: number) {
+      if (end > refuseAbove) throw new GpuosError('GPUOS_OUT_OF_MEMORY', 'The system has no more.');
     },
-  } as unknown as Device;
+  };
 }
 
 const MIB = 2 ** 20;
@@ -51,7 +51,7 @@ describe('heap', () => {
     fc.assert(
       fc.property(fc.array(operation, { maxLength: 120 }), (operations) => {
         const limit = 2 * MIB;
-        const heap = new Heap(device(limit));
+        const heap = new Heap(space(limit));
         const live: Block[] = [];
         let mark = 0;
         let tail = 0;
@@ -93,7 +93,7 @@ describe('heap', () => {
   });
 
   it('uses released memory anew, rather what is idle', () => {
-    const heap = new Heap(device(MIB));
+    const heap = new Heap(space(MIB));
     const [a, b, c] = [heap.allocate(1000, 0), heap.allocate(1000, 0), heap.allocate(1000, 0)];
     a.lastUse = 9;
     b.lastUse = 3;
@@ -111,7 +111,7 @@ describe('heap', () => {
   });
 
   it('takes idle memory of up to twice the size before memory that was never touched, but no busy or larger one', () => {
-    const heap = new Heap(device(16 * MIB));
+    const heap = new Heap(space(16 * MIB));
     const [large, busy, huge] = [heap.allocate(90_000, 0), heap.allocate(70_000, 0), heap.allocate(300_000, 0)];
     busy.lastUse = 7;
     for (const block of [large, busy, huge]) heap.release(block);
@@ -129,7 +129,7 @@ describe('heap', () => {
   });
 
   it('runs out with an error that tells the sizes, and all goes on after that', () => {
-    const heap = new Heap(device(4 * MIB));
+    const heap = new Heap(space(4 * MIB));
     const blocks: Block[] = [];
     const fill = () => {
       for (;;) blocks.push(heap.allocate(MIB / 2, 0));
@@ -156,18 +156,19 @@ describe('heap', () => {
   });
 
   it('takes a refusal of the system for its limit, and passes on other errors', () => {
-    const heap = new Heap(device(64 * MIB, MIB));
+    const heap = new Heap(space(64 * MIB, MIB));
     const block = heap.allocate(MIB / 2, 0);
     expect(() => heap.allocate(MIB, 0)).toThrow(/GPUOS_OUT_OF_MEMORY/);
     heap.release(block);
     expect(heap.allocate(MIB / 2 - 1, 0)).toBe(block);
     const broken = new Heap({
-      heapStart: 0,
-      heapLimit: MIB,
+      start: 0,
+      end: 0,
+      limit: MIB,
       ensure: () => {
         throw new TypeError('a defect');
       },
-    } as unknown as Device);
+    });
     expect(() => broken.allocate(1, 0)).toThrow(TypeError);
   });
 });

@@ -1,4 +1,4 @@
-import type { Device } from '../backends/backend.ts';
+import type { MemorySpace } from '../backends/backend.ts';
 import { GpuosError } from '../errors.ts';
 
 /** A piece of device memory. It is used anew by size class; `lastUse` says which task must be complete before. */
@@ -35,7 +35,7 @@ export function sizeClass(bytes: number): number {
  * never given back to the device while it runs.
  */
 export class Heap {
-  readonly #device: Device;
+  readonly #space: MemorySpace;
   readonly #free = new Map<number, Block[]>();
   /** Blocks that tasks of other queues than the engine's may still use. */
   #waiting: { readonly block: Block; readonly idle: () => boolean }[] = [];
@@ -43,9 +43,9 @@ export class Heap {
   #used = 0;
   #held = 0;
 
-  constructor(device: Device) {
-    this.#device = device;
-    this.#end = Math.ceil(device.heapStart / GRAIN_BYTES) * GRAIN_BYTES;
+  constructor(space: MemorySpace) {
+    this.#space = space;
+    this.#end = Math.ceil(space.start / GRAIN_BYTES) * GRAIN_BYTES;
   }
 
   /** Bytes in blocks that are in use. */
@@ -72,7 +72,7 @@ export class Heap {
       const mib = (value: number): string => `${(value / 2 ** 20).toFixed(1)} MiB`;
       throw new GpuosError(
         'GPUOS_OUT_OF_MEMORY',
-        `${mib(bytes)} asked for; ${mib(this.#used)} are in use, ${mib(this.#held - this.#used)} are free in other sizes, and the device may hold ${mib(this.#device.heapLimit)}.`,
+        `${mib(bytes)} asked for; ${mib(this.#used)} are in use, ${mib(this.#held - this.#used)} are free in other sizes, and the device may hold ${mib(this.#space.limit - this.#space.start)}.`,
       );
     }
     this.#used += block.bytes;
@@ -109,9 +109,9 @@ export class Heap {
 
   #extend(size: number): Block | undefined {
     const end = this.#end + size + (size >= PAGE_BYTES ? STAGGER_BYTES : 0);
-    if (end > this.#device.heapLimit) return undefined;
+    if (end > this.#space.limit) return undefined;
     try {
-      this.#device.ensure(end);
+      this.#space.ensure(end);
     } catch (error) {
       if (error instanceof GpuosError && error.code === 'GPUOS_OUT_OF_MEMORY') return undefined;
       throw error;

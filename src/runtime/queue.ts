@@ -40,7 +40,7 @@ const LULL_MS = 0.1;
 const IDLE_TURNS = 50;
 const SLEEP_MS = 5;
 
-export { INLINE_POINTERS, INLINE_WORDS };
+export { INLINE_POINTERS, INLINE_WORDS, MAX_TILES };
 
 /** True producers that one descriptor can name. */
 export const MOST_DEPENDENCIES = DEPENDENCIES;
@@ -109,6 +109,7 @@ export class Queue {
   readonly #device: Device;
   // The records and rings lie in the part of memory that was there from the start, so these views stay valid when memory grows.
   readonly #u32: Uint32Array;
+  readonly #viewBase: number;
   readonly #ring: number;
   readonly #mask: number;
   readonly #completions: number;
@@ -132,6 +133,7 @@ export class Queue {
     this.#host = host;
     this.#device = host.device;
     this.#u32 = host.device.views().u32;
+    this.#viewBase = host.device.viewBase;
     this.#ring = addresses.ring >> 2;
     this.#mask = addresses.slots - 1;
     this.#completions = addresses.completions >> 2;
@@ -287,7 +289,7 @@ export class Queue {
     this.ringSpace();
     const u32 = this.#u32;
     const at = this.#ring + (((this.#tail >>> 0) & this.#mask) << DESCRIPTOR_SHIFT);
-    u32[at + OFFSET.params] = params;
+    u32[at + OFFSET.params] = params - this.#viewBase;
     return this.#publish(at, operator, tiles, order, flags | FLAG.PARAMS);
   }
 
@@ -302,7 +304,11 @@ export class Queue {
     this.ringSpace();
     const u32 = this.#u32;
     const at = this.#ring + (((this.#tail >>> 0) & this.#mask) << DESCRIPTOR_SHIFT);
-    for (let i = 0; i < pointers.length; i++) u32[at + OFFSET.pointers + 2 * i] = pointers[i] as number;
+    for (let i = 0; i < pointers.length; i++) {
+      const pointer = pointers[i] as number;
+      u32[at + OFFSET.pointers + 2 * i] = pointer | 0;
+      u32[at + OFFSET.pointers + 2 * i + 1] = (pointer / 2 ** 32) | 0;
+    }
     for (let i = 0; i < words.length; i++) u32[at + OFFSET.words + i] = words[i] as number;
     return this.#publish(at, operator, tiles, order, flags);
   }

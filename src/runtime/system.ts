@@ -1,6 +1,6 @@
 import { INLINE_POINTERS, INLINE_WORDS } from '../abi/descriptor.ts';
 import { MAX_TILES } from '../abi/status.ts';
-import type { Device, WorkerStatus } from '../backends/backend.ts';
+import type { Device, MemorySpace, WorkerStatus } from '../backends/backend.ts';
 import { createDevice } from '../backends/index.ts';
 import { GpuosError } from '../errors.ts';
 import { formatValue } from '../ops/shape.ts';
@@ -132,7 +132,10 @@ let running: System | undefined;
 export class System {
   readonly device: Device;
   readonly queues: readonly Queue[];
+  /** Memory that operators compute in. */
   readonly heap: Heap;
+  /** Memory that the host sees too: the same where it sees all. */
+  readonly hostHeap: Heap;
   readonly operators: Operators;
   readonly spinUs: number;
   /** Whether recorded operations are fused; set through fuse(). */
@@ -169,7 +172,9 @@ export class System {
       },
     });
     this.queues = this.device.queues.map((_, index) => new Queue(this, index, this.#firstSequence));
-    this.heap = new Heap(this.device);
+    const { memory, hostMemory } = this.device;
+    this.heap = new Heap(memory);
+    this.hostHeap = memory === hostMemory ? this.heap : new Heap(hostMemory);
     this.operators = new Operators(this);
   }
 
@@ -204,15 +209,15 @@ export class System {
     this.#closing.push(listener);
   }
 
-  /** Device memory for `elements` 4-byte elements, or for these values. @throws GPUOS_OUT_OF_MEMORY */
+  /** Memory that device and host see, for `elements` 4-byte elements or for these values. @throws GPUOS_OUT_OF_MEMORY */
   buffer(values: number | ArrayLike<number>): DeviceBuffer {
     this.checkOpen();
     const elements = typeof values === 'number' ? integer('elements', values, 0, 2 ** 30) : values.length;
     const queue = this.queue(0);
     queue.refresh();
-    const block: Block = this.heap.allocate(elements * 4, queue.mark, true);
+    const block: Block = this.hostHeap.allocate(elements * 4, queue.mark, true);
     let freed = false;
-    const at = block.address >> 2;
+    const at = (block.address - this.device.viewBase) / 4;
     const check = (): void => {
       this.checkOpen();
       if (freed) throw new GpuosError('GPUOS_TENSOR_DISPOSED', `The buffer at ${block.address} has been freed.`);
@@ -236,8 +241,8 @@ export class System {
         block.lastUse = queue.tail - 1;
         // The heap looks at queue 0 alone; tasks of the others may still use it.
         const others = this.queues.filter(({ index, depth }) => index > 0 && depth > 0).map((other) => ({ other, last: other.tail - 1 }));
-        if (others.length === 0) this.heap.release(block);
-        else this.heap.releaseWhen(block, () => others.every(({ other, last }) => other.isComplete(last) && other.mark > last));
+        if (others.length === 0) this.hostHeap.release(block);
+        else this.hostHeap.releaseWhen(block, () => others.every(({ other, last }) => other.isComplete(last) && other.mark > last));
       },
     };
     if (typeof values !== 'number') buffer.write(values);
@@ -263,9 +268,10 @@ export class System {
     const words = request.words ?? [];
     if (pointers.length > INLINE_POINTERS) throw bad(`${pointers.length} pointers given; a descriptor holds ${INLINE_POINTERS}.`);
     if (words.length > INLINE_WORDS) throw bad(`${words.length} words given; a descriptor holds ${INLINE_WORDS}.`);
-    const bytes = this.device.views().bytes;
+    const { memory, hostMemory } = this.device;
+    const within = (space: MemorySpace, address: number): boolean => address >= space.start && address < space.end;
     for (const pointer of pointers) {
-      if (!Number.isInteger(pointer) || pointer < this.device.heapStart || pointer >= bytes || pointer % 4 !== 0) {
+      if (!Number.isInteger(pointer) || pointer % 4 !== 0 || !(within(memory, pointer) || within(hostMemory, pointer))) {
         throw bad(`pointer ${String(pointer)} is not an aligned address of the heap.`);
       }
     }

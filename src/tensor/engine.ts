@@ -7,9 +7,9 @@ import { Lifetimes } from './lifetime.ts';
 import { Reading } from './reading.ts';
 import { inDType, Recorder } from './recorder.ts';
 import { shapeInfo } from './shape-info.ts';
-import { Storage } from './storage.ts';
 import { Submission } from './submission.ts';
 import { NO_ATTRIBUTES, NO_INPUTS, Tensor } from './tensor.ts';
+import { Transfers } from './transfers.ts';
 
 export interface EngineCounters {
   /** Operations recorded: calls of the library's operators. */
@@ -43,13 +43,15 @@ export class Engine {
   readonly #submission: Submission;
   readonly #recorder: Recorder;
   readonly #reading: Reading;
+  readonly #transfers: Transfers;
   readonly #scopes: Tensor[][] = [];
 
   constructor(system: System) {
     this.system = system;
     this.#submission = new Submission(system, this.counters, this.#lifetimes);
     this.#recorder = new Recorder(this, this.#submission, this.#lifetimes);
-    this.#reading = new Reading(system, this.#recorder, this.#submission, this.#lifetimes);
+    this.#transfers = new Transfers(system);
+    this.#reading = new Reading(system, this.#recorder, this.#submission, this.#lifetimes, this.#transfers);
   }
 
   /**
@@ -83,15 +85,7 @@ export class Engine {
   }
 
   #upload(tensor: Tensor, values: ArrayLike<number | boolean>): void {
-    const queue = this.system.queue(0);
-    queue.refresh();
-    const storage = new Storage(this.system.heap, this.system.heap.allocate(tensor.size * 4, queue.mark, true));
-    const { f32, i32 } = this.system.device.views();
-    const at = storage.block.address >> 2;
-    if (tensor.dtype === 'float32') f32.set(values as ArrayLike<number>, at);
-    else if (tensor.dtype === 'int32') i32.set(values as ArrayLike<number>, at);
-    else for (let i = 0; i < values.length; i++) i32[at + i] = values[i] ? 1 : Number.isNaN(values[i]) ? 1 : 0;
-    this.#lifetimes.settle(tensor, storage);
+    this.#lifetimes.settle(tensor, this.#transfers.upload(values, tensor.dtype));
   }
 
   /** @internal A single host value gets memory, for an operator that reads memory. */

@@ -1,4 +1,4 @@
-import { INLINE_WORDS, MOST_DEPENDENCIES } from '../runtime/queue.ts';
+import { INLINE_WORDS, MAX_TILES, MOST_DEPENDENCIES } from '../runtime/queue.ts';
 import { GpuosError } from '../errors.ts';
 import { MIN_POINTERS } from '../ops/program.ts';
 import type { Block } from '../runtime/heap.ts';
@@ -8,6 +8,7 @@ import type { EngineCounters } from './engine.ts';
 import type { Packing } from './drafts.ts';
 import type { Plan, Result, Stage, Step } from './plan.ts';
 import { Storage } from './storage.ts';
+import { submitCall } from './transfers.ts';
 import type { Tensor } from './tensor.ts';
 
 /** One list of each length that a descriptor can name, written anew for every step: the ring copies them. */
@@ -23,7 +24,7 @@ function dependencyFailed(cause: unknown): GpuosError {
 export class PlanRunner {
   readonly #system: System;
   readonly #counters: EngineCounters;
-  #addresses = new Int32Array(256);
+  #addresses = new Float64Array(256);
   readonly #f32 = new Float32Array(1);
   readonly #f32Bits = new Int32Array(this.#f32.buffer);
 
@@ -35,11 +36,11 @@ export class PlanRunner {
   /** `settle` is called for every value that the caller may ask for, with the memory that it lies in. */
   run(plan: Plan, externals: readonly Tensor[], settle: (result: Result, storage: Storage, offset: number) => void): void {
     const queue = this.#system.queue(0);
-    const { heap } = this.#system;
+    const { heap, hostHeap } = this.#system;
     queue.refresh();
     const { mark } = queue;
     const count = plan.externals + plan.packings.length + plan.owned.length + 1;
-    if (this.#addresses.length < count) this.#addresses = new Int32Array(count * 2);
+    if (this.#addresses.length < count) this.#addresses = new Float64Array(count * 2);
     const addresses = this.#addresses;
     this.#failed.clear();
     for (let i = 0; i < plan.externals; i++) {
@@ -62,7 +63,7 @@ export class PlanRunner {
         workspace = heap.allocate(plan.workspaceBytes, mark);
         addresses[plan.externals + plan.packings.length + plan.owned.length] = workspace.address;
       }
-      if (plan.paramsBytes > 0) params = heap.allocate(plan.paramsBytes, mark, true);
+      if (plan.paramsBytes > 0) params = hostHeap.allocate(plan.paramsBytes, mark, true);
       if (plan.steps.length > 0) this.#submit(plan, externals, owned, workspace, params, queue);
     } catch (error) {
       // Out of memory, most likely: what this run has taken goes back, and the caller may try again.
@@ -70,7 +71,7 @@ export class PlanRunner {
       throw error;
     } finally {
       if (workspace !== undefined) heap.release(workspace);
-      if (params !== undefined) heap.release(params);
+      if (params !== undefined) hostHeap.release(params);
     }
     for (const result of plan.results) {
       if (result.memory >= 0) settle(result, (owned[result.memory] as Storage).retain(), result.offset);
@@ -225,21 +226,23 @@ export class PlanRunner {
   }
 
   #write(step: Step, params: Block, externals: readonly Tensor[], order: Order, queue: Queue): number {
-    const { i32 } = this.#system.device.views();
+    const { device } = this.#system;
+    const { i32 } = device.views();
+    // Parameter blocks name each other, and descriptors name them, by where they stand in the views.
+    const base = params.address - device.viewBase;
     const { stages } = step;
-    for (let i = 0; i < stages.length; i++) this.#writeStage(i32, stages[i] as Stage, params.address, externals);
-    const address = params.address + step.params;
+    for (let i = 0; i < stages.length; i++) this.#writeStage(i32, stages[i] as Stage, base, externals);
     if (stages.length > 1) {
-      let at = (address >> 2) + 2 * MIN_POINTERS;
+      let at = ((base + step.params) >> 2) + 2 * MIN_POINTERS;
       i32[at++] = step.units;
       i32[at++] = stages.length;
       for (let i = 0; i < stages.length; i++) {
         const stage = stages[i] as Stage;
         i32[at++] = stage.slot;
-        i32[at++] = params.address + stage.params;
+        i32[at++] = base + stage.params;
       }
     }
-    return queue.writeDescriptor(step.slot, step.tiles, address, order);
+    return queue.writeDescriptor(step.slot, step.tiles, params.address + step.params, order);
   }
 
   #writeStage(i32: Int32Array, stage: Stage, base: number, externals: readonly Tensor[]): void {
@@ -248,7 +251,9 @@ export class PlanRunner {
     const addresses = this.#addresses;
     for (let i = 0; i < pointers.length; i++) {
       const pointer = pointers[i] as number;
-      i32[at + 2 * i] = pointer < 0 ? 0 : (addresses[pointer] as number) + (offsets[i] as number);
+      const address = pointer < 0 ? 0 : (addresses[pointer] as number) + (offsets[i] as number);
+      i32[at + 2 * i] = address | 0;
+      i32[at + 2 * i + 1] = (address / 2 ** 32) | 0;
     }
     at += 2 * Math.max(MIN_POINTERS, pointers.length);
     for (let i = 0; i < words.length; i++) i32[at + i] = words[i] as number;
@@ -295,37 +300,26 @@ export class PlanRunner {
   }
 
   #packOne(packing: Packing, external: Tensor, queue: Queue): Storage {
-    const { heap, operators, device } = this.#system;
+    const { heap, device } = this.#system;
     const source = external.storage as Storage;
-    const target = heap.allocate(packing.elements * 4, queue.mark);
+    const storage = new Storage(heap, heap.allocate(packing.elements * 4, queue.mark));
+    const target = storage.block;
     const { call } = packing;
-    const bytes = Math.max(MIN_POINTERS, call.pointers.length) * 8 + call.words.length * 4;
-    let params: Block;
+    const dependencies = source.producer >= queue.mark ? [{ queue: 0, sequence: source.producer }] : [];
+    const from = source.block.address + external.offset * 4 + packing.offsetBytes;
     try {
-      params = heap.allocate(bytes, queue.mark, true);
+      storage.producer = submitCall(
+        this.#system,
+        call,
+        (pointer) => ('input' in pointer ? from : 'output' in pointer ? target.address : 0),
+        Math.max(1, Math.min(MAX_TILES, call.units, 2 * (device.workers + 1))),
+        { after: target.lastUse, dependencies },
+      );
     } catch (error) {
-      heap.release(target);
+      storage.release();
       throw error;
     }
-    const { i32 } = device.views();
-    let at = params.address >> 2;
-    call.pointers.forEach((pointer, i) => {
-      i32[at + 2 * i] =
-        'input' in pointer ? source.block.address + external.offset * 4 + packing.offsetBytes : 'output' in pointer ? target.address : 0;
-    });
-    at += 2 * Math.max(MIN_POINTERS, call.pointers.length);
-    i32.set(call.words, at);
-    const dependencies = source.producer >= queue.mark ? [{ queue: 0, sequence: source.producer }] : [];
-    const tiles = Math.max(1, Math.min(64, call.units, 2 * (device.workers + 1)));
-    const storage = new Storage(heap, target);
-    storage.producer = queue.writeDescriptor(operators.builtIn(call.kernel), tiles, params.address, {
-      after: target.lastUse,
-      dependencies,
-    });
-    target.lastUse = storage.producer;
-    source.block.lastUse = storage.producer;
-    params.lastUse = storage.producer;
-    heap.release(params);
+    target.lastUse = source.block.lastUse = storage.producer;
     this.#counters.tasks++;
     return storage;
   }

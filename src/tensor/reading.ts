@@ -5,6 +5,7 @@ import type { Recorder } from './recorder.ts';
 import type { Storage } from './storage.ts';
 import type { Submission } from './submission.ts';
 import type { Tensor } from './tensor.ts';
+import type { Fetched, Transfers } from './transfers.ts';
 import { isContiguous } from './view.ts';
 
 /** Brings values to the host. */
@@ -13,12 +14,14 @@ export class Reading {
   readonly #recorder: Recorder;
   readonly #submission: Submission;
   readonly #lifetimes: Lifetimes;
+  readonly #transfers: Transfers;
 
-  constructor(system: System, recorder: Recorder, submission: Submission, lifetimes: Lifetimes) {
+  constructor(system: System, recorder: Recorder, submission: Submission, lifetimes: Lifetimes, transfers: Transfers) {
     this.#system = system;
     this.#recorder = recorder;
     this.#submission = submission;
     this.#lifetimes = lifetimes;
+    this.#transfers = transfers;
   }
 
   /** The tensor, or a copy of it, with memory that its values are or will be in, in order. */
@@ -43,38 +46,50 @@ export class Reading {
   async data(tensor: Tensor): Promise<HostData> {
     this.#check(tensor);
     if (tensor.value !== undefined && tensor.storage === undefined) return readValue(tensor);
-    const ready = this.#ready(tensor);
     // The tensor may be disposed of meanwhile; its memory stays until it is read.
-    const storage = (ready.storage as Storage).retain();
-    const { offset } = ready;
+    const fetched = this.#fetch(tensor);
+    const { storage } = fetched;
     try {
       if (storage.producer >= 0) await this.#system.queue(0).wait(storage.producer);
-      return this.#read(ready, storage, offset);
+      return this.#read(tensor, fetched);
     } finally {
       storage.release();
-      if (ready !== tensor) this.#lifetimes.dispose(ready);
     }
   }
 
   dataSync(tensor: Tensor): HostData {
     this.#check(tensor);
     if (tensor.value !== undefined && tensor.storage === undefined) return readValue(tensor);
-    const ready = this.#ready(tensor);
-    const storage = ready.storage as Storage;
+    const fetched = this.#fetch(tensor);
+    const { storage } = fetched;
     try {
       if (storage.producer >= 0) this.#system.queue(0).waitSync(storage.producer);
-      return this.#read(ready, storage, ready.offset);
+      return this.#read(tensor, fetched);
+    } finally {
+      storage.release();
+    }
+  }
+
+  /** Where the values are or will be, in order and for the host to read; to be released. */
+  #fetch(tensor: Tensor): Fetched {
+    const ready = this.#ready(tensor);
+    try {
+      return this.#transfers.fetch(ready.storage as Storage, ready.offset, tensor.size);
     } finally {
       if (ready !== tensor) this.#lifetimes.dispose(ready);
     }
   }
 
   /** Copies complete values out. @throws the error of the task that was to make them */
-  #read({ dtype, size }: Tensor, storage: Storage, offset: number): HostData {
-    if (storage.error === undefined && storage.producer >= 0) storage.error = this.#system.queue(0).failure(storage.producer);
-    if (storage.error !== undefined) throw storage.error;
-    const at = (storage.block.address >> 2) + offset;
-    const { f32, i32 } = this.#system.device.views();
+  #read({ dtype, size }: Tensor, { storage, offset, origin }: Fetched): HostData {
+    // What made them comes first: that it failed is why they could not be brought here.
+    for (const each of [origin, storage]) {
+      if (each.error === undefined && each.producer >= 0) each.error = this.#system.queue(0).failure(each.producer);
+      if (each.error !== undefined) throw each.error;
+    }
+    const { device } = this.#system;
+    const at = (storage.block.address - device.viewBase) / 4 + offset;
+    const { f32, i32 } = device.views();
     if (dtype === 'bool') return Uint8Array.from(i32.subarray(at, at + size));
     // All of it is written next, so it need not be zero first.
     const { buffer } = Buffer.allocUnsafeSlow(size * 4);

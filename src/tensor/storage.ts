@@ -21,6 +21,11 @@ export class Storage {
     this.block = block;
   }
 
+  /** Whether its memory is this heap's. */
+  isOf(heap: Heap): boolean {
+    return this.#heap === heap;
+  }
+
   retain(): this {
     this.refs++;
     return this;

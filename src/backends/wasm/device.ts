@@ -10,6 +10,7 @@ import type {
   HelpResult,
   KernelCall,
   LoweringOptions,
+  MemorySpace,
   MemoryViews,
   OperandView,
   QueueAddresses,
@@ -51,8 +52,9 @@ export class WasmDevice implements Device {
   readonly workers: number;
   readonly queues: readonly QueueAddresses[];
   readonly elementBytes = 4;
-  readonly heapStart: number;
-  readonly heapLimit: number;
+  readonly memory: MemorySpace;
+  readonly hostMemory: MemorySpace;
+  readonly viewBase = 0;
   readonly kernels: ReadonlyMap<string, number>;
   readonly packing = { elements: packedSize, lower: lowerPack };
   readonly #memory: WasmMemory;
@@ -82,8 +84,7 @@ export class WasmDevice implements Device {
     this.#supervision = new Int32Array(new SharedArrayBuffer(16));
     writeLayout(this.#memory.views.u32, this.#layout, layoutOptions);
     this.queues = this.#layout.queues;
-    this.heapStart = this.#layout.end;
-    this.heapLimit = this.#memory.limit;
+    this.memory = this.hostMemory = spaceOf(this.#memory, this.#layout.end);
     this.#control = new Int32Array(this.#memory.memory.buffer);
 
     const names = [...EXECUTOR_KERNELS, ...KERNELS];
@@ -149,10 +150,6 @@ export class WasmDevice implements Device {
 
   views(): MemoryViews {
     return this.#memory.views;
-  }
-
-  ensure(bytes: number): void {
-    this.#memory.ensure(bytes);
   }
 
   ringDoorbell(count: number): void {
@@ -295,6 +292,18 @@ export class WasmDevice implements Device {
     clearTimeout(timer);
     await supervisor.terminate();
   }
+}
+
+/** What of the memory a heap may have. */
+function spaceOf(memory: WasmMemory, start: number): MemorySpace {
+  return {
+    start,
+    limit: memory.limit,
+    get end() {
+      return memory.views.bytes;
+    },
+    ensure: (end) => memory.ensure(end),
+  };
 }
 
 /** `Atomics.waitAsync` (V8 has it; TypeScript's library for this target does not). */
