@@ -3,6 +3,7 @@ import { existsSync } from 'node:fs';
 import { constants } from 'node:os';
 import { fileURLToPath } from 'node:url';
 import { GpuosError } from '../../../errors.ts';
+import { firstLine } from '../library.ts';
 import { Channel, channelBytes, CHILD, type Message } from './channel.ts';
 import { ChannelClient, type Pending, type RequestOptions } from './channel-client.ts';
 import { toError, toFailure } from './failure.ts';
@@ -46,7 +47,8 @@ export interface CallOptions {
  * event loop is blocked. Belongs to the thread that started it.
  *
  * It does not keep the program alive, and does not outlive it: it leaves when told, or when it sees that its parent is
- * gone. Its memory has no name, so nothing of it stays behind.
+ * gone. Its memory has no name, so nothing of it stays behind. (The parent is a process: a worker thread that is
+ * terminated leaves its device process to the program's end.)
  */
 export class DeviceProcess {
   readonly pid: number;
@@ -88,14 +90,17 @@ export class DeviceProcess {
     };
     // Options for Node.js are those of the program: a debugger's would make it wait.
     const { NODE_OPTIONS: _, ...environment } = options.environment ?? process.env;
-    this.#child = spawn(process.execPath, [main, JSON.stringify(start)], {
-      env: { ...environment, CUDA_MODULE_LOADING: 'EAGER' },
-      stdio: ['ignore', 'ignore', 'inherit', this.#memory.descriptor, segment.descriptor],
-    });
-    let failure: Error | undefined;
-    this.#child.on('error', (error) => {
-      failure = error;
-    });
+    try {
+      this.#child = spawn(process.execPath, [main, JSON.stringify(start)], {
+        env: { ...environment, CUDA_MODULE_LOADING: 'EAGER' },
+        stdio: ['ignore', 'ignore', 'inherit', this.#memory.descriptor, segment.descriptor],
+      });
+    } catch (cause) {
+      this.#memory.close();
+      throw new GpuosError('GPUOS_CUDA_UNAVAILABLE', `The device process cannot be started: ${firstLine(cause)}.`, { cause });
+    }
+    // What it says of a process that could not be started comes with a turn of the event loop; there is no number now.
+    this.#child.on('error', () => {});
     this.#child.on('exit', (code, signal) => {
       this.#ended = signal === null ? endingText(code ?? undefined, undefined) : `was ended by ${signal}`;
       live.delete(this);
@@ -103,7 +108,7 @@ export class DeviceProcess {
     this.#child.unref();
     if (this.#child.pid === undefined) {
       this.#memory.close();
-      throw new GpuosError('GPUOS_CUDA_UNAVAILABLE', `The device process cannot be started (${failure?.message ?? process.execPath}).`);
+      throw new GpuosError('GPUOS_CUDA_UNAVAILABLE', `The device process cannot be started: ${process.execPath} does not run.`);
     }
     this.pid = this.#child.pid;
     live.add(this);
@@ -131,7 +136,7 @@ export class DeviceProcess {
     return pending as unknown as Pending<Answer<K>>;
   }
 
-  /** Why it answers nothing any more; undefined while it lives. Looks now. */
+  /** Why it answers nothing any more; undefined while it lives. Looks now. `stop` gives back what is left of a lost one. */
   get lost(): string | undefined {
     const { lost } = this.#client;
     return lost === undefined ? undefined : toFailure(lost).message;
@@ -162,7 +167,7 @@ export class DeviceProcess {
 
   async #stop(): Promise<void> {
     this.#client.fail(new GpuosError('GPUOS_SHUT_DOWN', 'The device process has been stopped.'));
-    this.#channel.leave();
+    this.leave();
     if (this.#ended === undefined) {
       const timer = setTimeout(() => this.#kill(), STOP_LIMIT_MS);
       this.#child.ref();
