@@ -1,0 +1,295 @@
+// Scaled dot-product attention: softmax(scale q k^T + mask) v, with the softmax taken online over slices of keys (Milakov
+// and Gimelshein, 2018: keep the running maximum and sum, rescale what was added up before). A warp has up to four query
+// rows of one head, so that a key and a value that it loads serve all of them; where there are fewer such jobs than
+// warps, several warps share the keys of one, and their results are joined.
+#pragma once
+
+namespace operators {
+
+// Keys of a slice (one a lane), elements of q and k that are in shared memory at a time, columns of v of one pass.
+constexpr uint32_t KEYS = 32;
+constexpr uint32_t DEPTH = 16;
+constexpr uint32_t PIECES = 4;
+
+struct Attention {
+  const float *q, *k, *v, *mask;
+  float *out;
+  uint32_t Sq, Sk, D, Dv;
+  float scale;
+  bool causal;
+  int64_t q_row, q_column, k_row, k_column, v_row, v_column, mask_row, mask_column, out_row;
+  uint32_t rank;
+  const uint32_t *dims;  // then strides of q, k, v, mask, output
+};
+
+// What one warp has of R query rows after its part of the keys: maximum, sum, weighted values.
+template <uint32_t R>
+struct Mixed {
+  float most[R];
+  float sum[R];
+  float values[R][PIECES];
+};
+
+// A warp's part of the scratch: a slice of k, of q, and the weights of a slice; then, to be joined, what it has mixed.
+template <uint32_t R>
+constexpr uint32_t WARP_FLOATS = KEYS * (DEPTH + 1) + R * DEPTH + R * KEYS;
+
+__device__ __forceinline__ float minus_infinity() { return __int_as_float(static_cast<int32_t>(0xff800000)); }
+
+// How much what was added up under one maximum counts under a greater one. Nothing was, if there was none.
+__device__ __forceinline__ float rescaling(float from, float to) { return from == minus_infinity() ? 1.0f : expf(from - to); }
+
+// Keys that row i sees: what it does not see does not count, even if it is NaN.
+__device__ __forceinline__ uint32_t seen_by(const Attention &a, uint32_t i) {
+  if (!a.causal) return a.Sk;
+  const int64_t seen = static_cast<int64_t>(a.Sk) - a.Sq + i + 1;
+  return static_cast<uint32_t>(seen < 0 ? 0 : min(seen, static_cast<int64_t>(a.Sk)));
+}
+
+// Scores of this lane's key of the slice with each row: dot products, through shared memory so that both what lies
+// consecutively is read so and a lane has a key of its own.
+template <uint32_t R>
+__device__ __forceinline__ void score(const Attention &a, const float *q, const float *k, uint32_t rows, uint32_t count, float *scratch,
+                                      float (&dots)[R]) {
+  const uint32_t lane = threadIdx.x & 31;
+  float *slice = scratch;
+  float *queries = scratch + KEYS * (DEPTH + 1);
+  const bool by_keys = a.k_row == 1 && a.k_column != 1;
+  const uint32_t key = by_keys ? lane : lane / DEPTH;
+  const uint32_t element = by_keys ? 0 : lane % DEPTH;
+#pragma unroll
+  for (uint32_t r = 0; r < R; r++) dots[r] = 0;
+  for (uint32_t d0 = 0; d0 < a.D; d0 += DEPTH) {
+    const uint32_t depth = min(DEPTH, a.D - d0);
+    float held[16];
+#pragma unroll
+    for (uint32_t j = 0; j < 16; j++) {
+      const uint32_t row = by_keys ? key : key + 2 * j;
+      const uint32_t d = by_keys ? j : element;
+      held[j] = row < count && d < depth ? k[row * a.k_row + (d0 + d) * a.k_column] : 0.0f;
+    }
+    __syncwarp();
+#pragma unroll
+    for (uint32_t j = 0; j < 16; j++) {
+      slice[(by_keys ? key : key + 2 * j) * (DEPTH + 1) + (by_keys ? j : element)] = held[j];
+    }
+    for (uint32_t i = lane; i < R * DEPTH; i += 32) {
+      const uint32_t d = i % DEPTH;
+      queries[i] = d < depth ? q[min(i / DEPTH, rows - 1) * a.q_row + (d0 + d) * a.q_column] : 0.0f;
+    }
+    __syncwarp();
+#pragma unroll
+    for (uint32_t d = 0; d < DEPTH; d++) {
+      const float own = slice[lane * (DEPTH + 1) + d];
+#pragma unroll
+      for (uint32_t r = 0; r < R; r++) dots[r] += queries[r * DEPTH + d] * own;
+    }
+  }
+}
+
+// Rows `i0` to `i0 + rows - 1` of one head, with every `splits`-th slice of keys from `split` on, and the columns of v
+// from `c0` on.
+template <uint32_t R>
+__device__ __forceinline__ void mix(const Attention &a, const float *q, const float *k, const float *v, const float *mask, uint32_t i0,
+                                    uint32_t rows, uint32_t split, uint32_t splits, uint32_t c0, float *scratch, Mixed<R> &mixed) {
+  const uint32_t lane = threadIdx.x & 31;
+  float *weights = scratch + KEYS * (DEPTH + 1) + R * DEPTH;
+  const uint32_t pieces = min(PIECES, (a.Dv - c0 + 31) / 32);
+  uint32_t seen[R];
+  // Rows past the last are copies of it.
+#pragma unroll
+  for (uint32_t r = 0; r < R; r++) seen[r] = seen_by(a, i0 + min(r, rows - 1));
+#pragma unroll
+  for (uint32_t r = 0; r < R; r++) {
+    mixed.most[r] = minus_infinity();
+    mixed.sum[r] = 0;
+#pragma unroll
+    for (uint32_t i = 0; i < PIECES; i++) mixed.values[r][i] = 0;
+  }
+  int64_t columns[PIECES];
+#pragma unroll
+  for (uint32_t i = 0; i < PIECES; i++) columns[i] = min(c0 + lane + 32 * i, a.Dv - 1) * a.v_column;
+
+  for (uint32_t key0 = KEYS * split; key0 < seen[R - 1]; key0 += KEYS * splits) {
+    const uint32_t count = min(KEYS, seen[R - 1] - key0);
+    const uint32_t key = key0 + lane;
+    float dots[R];
+    score<R>(a, q, k + key0 * a.k_row, rows, count, scratch, dots);
+#pragma unroll
+    for (uint32_t r = 0; r < R; r++) {
+      float own = minus_infinity();
+      if (key < seen[r]) {
+        own = dots[r] * a.scale;
+        if (mask != nullptr) own += mask[min(r, rows - 1) * a.mask_row + key * a.mask_column];
+      }
+      float most = own;
+      for (uint32_t apart = 16; apart > 0; apart /= 2) most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, apart));
+      most = fmaxf(most, mixed.most[r]);
+      // NaN is in no maximum, but in the sum it remains.
+      const float weight = own == minus_infinity() ? 0.0f : expf(own - most);
+      float sum = weight;
+      for (uint32_t apart = 16; apart > 0; apart /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, apart);
+      const float factor = rescaling(mixed.most[r], most);
+      mixed.sum[r] = mixed.sum[r] * factor + sum;
+      mixed.most[r] = most;
+#pragma unroll
+      for (uint32_t i = 0; i < PIECES; i++) mixed.values[r][i] *= factor;
+      weights[r * KEYS + lane] = weight;
+    }
+    __syncwarp();
+    const float *values = v + key0 * a.v_row;
+    const bool all = seen[0] >= key0 + count;
+#pragma unroll 4
+    for (uint32_t j = 0; j < count; j++) {
+#pragma unroll
+      for (uint32_t i = 0; i < PIECES; i++) {
+        if (i >= pieces) continue;
+        const float value = values[j * a.v_row + columns[i]];
+#pragma unroll
+        for (uint32_t r = 0; r < R; r++) {
+          if (all || key0 + j < seen[r]) mixed.values[r][i] += weights[r * KEYS + j] * value;
+        }
+      }
+    }
+    __syncwarp();
+  }
+}
+
+// Adds up what the warps of a team have, which lies in their parts of the scratch.
+template <uint32_t R>
+__device__ __forceinline__ void join_splits(uint32_t splits, const float *parts, Mixed<R> &mixed) {
+  constexpr uint32_t WIDTH = 2 + 32 * PIECES;
+  const uint32_t lane = threadIdx.x & 31;
+#pragma unroll
+  for (uint32_t r = 0; r < R; r++) {
+    float most = minus_infinity();
+    for (uint32_t s = 0; s < splits; s++) most = fmaxf(most, parts[s * WARP_FLOATS<R> + r * WIDTH]);
+    mixed.sum[r] = 0;
+#pragma unroll
+    for (uint32_t i = 0; i < PIECES; i++) mixed.values[r][i] = 0;
+    for (uint32_t s = 0; s < splits; s++) {
+      const float *part = parts + s * WARP_FLOATS<R> + r * WIDTH;
+      const float factor = rescaling(part[0], most);
+      mixed.sum[r] += part[1] * factor;
+#pragma unroll
+      for (uint32_t i = 0; i < PIECES; i++) mixed.values[r][i] += part[2 + 32 * i + lane] * factor;
+    }
+  }
+}
+
+// Units [first, last): jobs of up to R rows, whose first rows are multiples of R in each head.
+template <uint32_t R>
+__device__ __noinline__ void attend(const Attention &a, uint32_t first, uint32_t last, char *shared) {
+  constexpr uint32_t WIDTH = 2 + 32 * PIECES;
+  static_assert(R * WIDTH <= WARP_FLOATS<R>, "what is mixed fits where the slices were");
+  const uint32_t lane = threadIdx.x & 31;
+  const uint32_t warp = threadIdx.x / 32;
+  const uint32_t room = (GPUOS_SHARED_BYTES - STAGED_BYTES) / 4 / WARP_FLOATS<R>;
+  const uint32_t warps = min(blockDim.x / 32, room);
+  const uint32_t each = (a.Sq + R - 1) / R;
+  const uint32_t begin = first / a.Sq * each + first % a.Sq / R;
+  const uint32_t end = (last - 1) / a.Sq * each + (last - 1) % a.Sq / R + 1;
+  const uint32_t slices = max(1u, (a.Sk + KEYS - 1) / KEYS);
+  const uint32_t splits = min(slices, max(1u, warps / (end - begin)));
+  const uint32_t teams = warps / splits;
+  const uint32_t split = warp % splits;
+  float *parts = reinterpret_cast<float *>(shared + STAGED_BYTES);
+  float *scratch = parts + warp * WARP_FLOATS<R>;
+  // Others may still be at the tile before.
+  __syncthreads();
+  for (uint32_t base = begin; base < end; base += teams) {
+    const uint32_t job = base + warp / splits;
+    const bool works = warp < teams * splits && job < end;
+    const uint32_t lead = job / each;
+    // Of the job's rows those that are this tile's.
+    const uint64_t start = static_cast<uint64_t>(lead) * a.Sq;
+    const uint32_t low = job % each * R;
+    const uint32_t i0 = start + low < first ? static_cast<uint32_t>(first - start) : low;
+    const uint32_t limit = min(low + R, a.Sq);
+    const uint32_t i1 = start + limit > last ? static_cast<uint32_t>(last - start) : limit;
+    const uint32_t *dims = a.dims;
+    const uint32_t rank = a.rank;
+    for (uint32_t c0 = 0; c0 < a.Dv; c0 += 32 * PIECES) {
+      Mixed<R> mixed;
+      if (works) {
+        const float *mask = a.mask == nullptr ? nullptr : a.mask + offset_of(lead, rank, dims, dims + 4 * rank) + i0 * a.mask_row;
+        mix<R>(a, a.q + offset_of(lead, rank, dims, dims + rank) + i0 * a.q_row, a.k + offset_of(lead, rank, dims, dims + 2 * rank),
+               a.v + offset_of(lead, rank, dims, dims + 3 * rank), mask, i0, i1 - i0, split, splits, c0, scratch, mixed);
+      }
+      if (splits > 1) {
+        if (works) {
+#pragma unroll
+          for (uint32_t r = 0; r < R; r++) {
+            if (lane == 0) {
+              scratch[r * WIDTH] = mixed.most[r];
+              scratch[r * WIDTH + 1] = mixed.sum[r];
+            }
+#pragma unroll
+            for (uint32_t i = 0; i < PIECES; i++) scratch[r * WIDTH + 2 + 32 * i + lane] = mixed.values[r][i];
+          }
+        }
+        __syncthreads();
+        if (works && split == 0) join_splits<R>(splits, scratch, mixed);
+      }
+      if (works && split == 0) {
+        float *out = a.out + offset_of(lead, rank, dims, dims + 5 * rank) + i0 * a.out_row;
+#pragma unroll
+        for (uint32_t r = 0; r < R; r++) {
+          if (r >= i1 - i0) continue;
+#pragma unroll
+          for (uint32_t i = 0; i < PIECES; i++) {
+            const uint32_t column = c0 + 32 * i + lane;
+            if (column < a.Dv) out[r * a.out_row + column] = mixed.sum[r] == 0 ? 0.0f : mixed.values[r][i] / mixed.sum[r];
+          }
+        }
+      }
+      if (splits > 1) __syncthreads();
+    }
+  }
+}
+
+}  // namespace operators
+
+extern "C" {
+
+// Pointers: q, k, v, mask (0: none), output. Words: units (leading * query rows), Sq, Sk, D, Dv, scale (float32 bits),
+// causal (0 or 1), q row, q column, k row, k column, v row, v column, mask row, mask column, output row stride, leading
+// rank r, dims[r], then strides[r] of q, k, v, mask, output. A group of query heads that shares one head of k and v is a
+// leading dimension in which k and v have stride 0. With causal, query i sees the keys up to i + Sk - Sq. A row that sees
+// no key, or only scores of -Infinity, is zeros.
+__device__ __noinline__ uint32_t operator_attention(const uint64_t *params, uint32_t tile, uint32_t tiles, char *shared,
+                                                    const uint32_t *data) {
+  using namespace operators;
+  const uint32_t *words = words_after(params, 5);
+  const uint32_t units = words[0];
+  const uint32_t first = unit_bound(units, tile, tiles);
+  const uint32_t last = unit_bound(units, tile + 1, tiles);
+  if (first >= last) return GPUOS_STATUS_OK;
+  Attention a;
+  a.q = pointer_at<const float>(params, 0);
+  a.k = pointer_at<const float>(params, 1);
+  a.v = pointer_at<const float>(params, 2);
+  a.mask = pointer_at<const float>(params, 3);
+  a.out = pointer_at<float>(params, 4);
+  a.Sq = words[1];
+  a.Sk = words[2];
+  a.D = words[3];
+  a.Dv = words[4];
+  a.scale = __uint_as_float(words[5]);
+  a.causal = words[6] != 0;
+  a.q_row = static_cast<int32_t>(words[7]);
+  a.q_column = static_cast<int32_t>(words[8]);
+  a.k_row = static_cast<int32_t>(words[9]);
+  a.k_column = static_cast<int32_t>(words[10]);
+  a.v_row = static_cast<int32_t>(words[11]);
+  a.v_column = static_cast<int32_t>(words[12]);
+  a.mask_row = static_cast<int32_t>(words[13]);
+  a.mask_column = static_cast<int32_t>(words[14]);
+  a.out_row = static_cast<int32_t>(words[15]);
+  a.rank = words[16];
+  a.dims = stage(words + 17, 6 * a.rank, shared);
+  if (a.Sq > 1 && last - first > 1) attend<4>(a, first, last, shared);
+  else attend<1>(a, first, last, shared);
+  return GPUOS_STATUS_OK;
+}
+}

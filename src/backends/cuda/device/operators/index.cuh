@@ -1,0 +1,45 @@
+// The fixed operators: those whose work does not depend on a program. The folder of the resident kernel is where these
+// names are looked up.
+#pragma once
+
+#include "operators/parameters.cuh"
+#include "operators/copy.cuh"
+#include "operators/fill.cuh"
+#include "operators/joining.cuh"
+#include "operators/indexing.cuh"
+#include "operators/cache.cuh"
+#include "operators/rotary.cuh"
+#include "operators/ordering.cuh"
+#include "operators/matmul-narrow.cuh"
+#include "operators/matmul.cuh"
+#include "operators/attention.cuh"
+
+// Calls X with each name, in the order of KERNELS of the lowering.
+#define GPUOS_FIXED_OPERATORS(X) \
+  X(nop)                         \
+  X(copy_strided)                \
+  X(matmul)                      \
+  X(pack_panels)                 \
+  X(attention)                   \
+  X(rotary)                      \
+  X(cache_append)                \
+  X(cache_update)                \
+  X(prefix_match)                \
+  X(cache_compress)              \
+  X(cache_decompress)            \
+  X(cache_evict)                 \
+  X(gather)                      \
+  X(gather_nd)                   \
+  X(scatter_nd)                  \
+  X(tensor_scatter_update)       \
+  X(sparse_to_dense)             \
+  X(concat_4)                    \
+  X(concat_16)                   \
+  X(concat_256)                  \
+  X(concat_4096)                 \
+  X(pad)                         \
+  X(one_hot)                     \
+  X(top_k)                       \
+  X(cumsum)                      \
+  X(fill)                        \
+  X(range)
