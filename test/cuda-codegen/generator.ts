@@ -1,0 +1,241 @@
+/** Random programs over random shapes, strides and layouts, with edge values of every dtype. */
+import type { DType } from '../../src/ops/define.ts';
+import type { MapName, Program, ProgramInput, ProgramNode, ReduceName } from '../../src/ops/program.ts';
+import { EXACT_BOOL, EXACT_FLOAT, EXACT_INT } from '../wasm-codegen/evaluator.ts';
+import type { Case, Placement } from '../wasm-codegen/machine.ts';
+
+export class Random {
+  #state: number;
+  constructor(seed: number) {
+    this.#state = seed | 0;
+  }
+  next(): number {
+    this.#state = (this.#state + 0x6d2b79f5) | 0;
+    let t = Math.imul(this.#state ^ (this.#state >>> 15), 1 | this.#state);
+    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t;
+    return ((t ^ (t >>> 14)) >>> 0) / 2 ** 32;
+  }
+  below(n: number): number {
+    return Math.floor(this.next() * n);
+  }
+  pick<T>(list: readonly T[]): T {
+    return list[this.below(list.length)] as T;
+  }
+  chance(p: number): boolean {
+    return this.next() < p;
+  }
+}
+
+const FLOATS = [
+  0,
+  -0,
+  1,
+  -1,
+  0.5,
+  -2.5,
+  3,
+  7,
+  1e-40,
+  -1e-45,
+  1.17e-38,
+  3.4e38,
+  -3.4e38,
+  1e10,
+  -1e10,
+  2147483648,
+  16777217,
+  Number.NaN,
+  Number.POSITIVE_INFINITY,
+  Number.NEGATIVE_INFINITY,
+];
+const INTS = [0, 1, -1, 2, -2, 3, 7, -5, 31, 100, 65536, 2147483647, -2147483648, 123456789];
+
+function value(random: Random, dtype: DType): number {
+  if (dtype === 'bool') return random.below(2);
+  if (dtype === 'int32') return random.chance(0.4) ? random.pick(INTS) : random.below(21) - 10;
+  return Math.fround(random.chance(0.3) ? random.pick(FLOATS) : (random.next() - 0.5) * 2 ** random.below(12));
+}
+
+const UNARY = new Set<MapName>([
+  'neg',
+  'abs',
+  'sign',
+  'sqrt',
+  'rsqrt',
+  'square',
+  'reciprocal',
+  'floor',
+  'ceil',
+  'round',
+  'relu',
+  'relu6',
+  'is-nan',
+  'is-inf',
+  'is-finite',
+  'logical-not',
+]);
+const TO_BOOL = new Set<MapName>(['equal', 'not-equal', 'less', 'less-equal', 'greater', 'greater-equal', 'is-nan', 'is-inf', 'is-finite']);
+
+function randomProgram(random: Random, outerRank: number): Program {
+  const dtypes: DType[] = ['float32', 'float32', 'int32', 'bool'];
+  const inputs: ProgramInput[] = Array.from({ length: 1 + random.below(4) }, () => ({
+    dtype: random.pick(dtypes),
+    columnStride: random.pick([1, 1, 0, 'strided'] as const),
+  }));
+  const nodes: ProgramNode[] = [];
+  const add = (node: ProgramNode): number => nodes.push(node) - 1;
+  const scalars: DType[] = [];
+  for (const [i, input] of inputs.entries()) add({ kind: 'input', input: i, dtype: input.dtype });
+  const typed = (dtype: DType): number => {
+    const candidates = nodes.flatMap((node, i) => (node.dtype === dtype ? [i] : []));
+    if (candidates.length > 0 && random.chance(0.93)) return random.chance(0.6) ? (candidates.at(-1) as number) : random.pick(candidates);
+    if (random.chance(0.5)) return add({ kind: 'constant', value: value(random, dtype), dtype });
+    scalars.push(dtype);
+    return add({ kind: 'scalar', scalar: scalars.length - 1, dtype });
+  };
+  const reduces = random.chance(0.5);
+  const steps = 1 + random.below(14);
+  for (let step = 0; step < steps; step++) {
+    const dtype = random.pick(dtypes);
+    if (reduces && random.chance(0.3)) {
+      const arg = typed(dtype);
+      const names: ReduceName[] = dtype === 'bool' ? ['any', 'all'] : ['sum', 'prod', 'max', 'min', 'argmax', 'argmin'];
+      const op = random.pick(names);
+      let from = arg;
+      if (dtype === 'float32' && (op === 'sum' || op === 'prod')) {
+        // Small integers, so that the sum is the same in any order.
+        const bound = op === 'sum' ? 4 : 1;
+        const low = add({ kind: 'constant', value: -bound, dtype });
+        const high = add({ kind: 'constant', value: bound, dtype });
+        from = add({ kind: 'map', op: 'maximum', args: [from, low], dtype });
+        from = add({ kind: 'map', op: 'minimum', args: [from, high], dtype });
+        from = add({ kind: 'map', op: 'round', args: [from], dtype });
+      }
+      add({ kind: 'reduce', op, arg: from, dtype: op === 'argmax' || op === 'argmin' ? 'int32' : dtype });
+    } else if (random.chance(0.15)) {
+      const arg = typed(dtype);
+      add({ kind: 'map', op: 'cast', args: [arg], dtype: random.pick(['float32', 'int32', 'bool'] as const) });
+    } else {
+      const table = dtype === 'float32' ? EXACT_FLOAT : dtype === 'int32' ? EXACT_INT : EXACT_BOOL;
+      const op = random.pick(Object.keys(table) as MapName[]);
+      const args =
+        op === 'select' ? [typed('bool'), typed(dtype), typed(dtype)] : UNARY.has(op) ? [typed(dtype)] : [typed(dtype), typed(dtype)];
+      add({ kind: 'map', op, args, dtype: TO_BOOL.has(op) ? 'bool' : dtype });
+    }
+  }
+  const uniform = nodes.map(() => false);
+  nodes.forEach((node, i) => {
+    uniform[i] =
+      node.kind === 'input' ? inputs[node.input]?.columnStride === 0 : node.kind === 'map' ? node.args.every((arg) => uniform[arg]) : true;
+  });
+  const outputs = Array.from({ length: 1 + random.below(3) }, (_, i) => {
+    const node = i === 0 ? nodes.length - 1 : random.below(nodes.length);
+    return { node, dtype: (nodes[node] as ProgramNode).dtype, space: uniform[node] && random.chance(0.7) ? 'row' : 'full' } as const;
+  });
+  return { inputs, scalars: scalars.length, nodes, outputs, outerRank };
+}
+
+const COLUMNS = [0, 1, 2, 3, 4, 5, 7, 8, 12, 15, 16, 17, 31, 32, 33, 63, 64, 65, 100, 130, 259, 600, 1029, 4500];
+
+export function randomCase(seed: number): Case {
+  const random = new Random(seed);
+  const outerRank = random.below(5);
+  const program = randomProgram(random, outerRank);
+  const columns = random.pick(COLUMNS);
+  const dims = Array.from({ length: outerRank }, () => (random.chance(0.04) ? 0 : 1 + random.below(4)));
+  const rows = dims.reduce((a, b) => a * b, 1);
+  const compact = (inner: number) => {
+    const strides: number[] = [];
+    for (let d = outerRank - 1, size = inner; d >= 0; d--) {
+      strides[d] = size;
+      size *= Math.max(1, dims[d] as number);
+    }
+    return strides;
+  };
+  const inputs: Placement[] = program.inputs.map((input) => {
+    const columnStride = input.columnStride === 'strided' ? random.pick([-3, -1, 1, 2, 3]) : input.columnStride;
+    const plain = random.chance(0.4);
+    return {
+      rowStrides: compact(Math.max(1, Math.abs(columnStride) * columns)).map((stride) =>
+        plain ? stride : random.chance(0.3) ? 0 : random.chance(0.2) ? -stride : stride,
+      ),
+      columnStride,
+    };
+  });
+  const taken = new Set<number>();
+  const inPlace = program.outputs.map((output) => {
+    if (output.space !== 'full' || !random.chance(0.5)) return -1;
+    const found = program.inputs.findIndex(
+      (input, i) =>
+        !taken.has(i) &&
+        input.columnStride === 1 &&
+        inputs[i]?.rowStrides.every((stride, d) => stride === compact(Math.max(1, columns))[d]),
+    );
+    if (found >= 0) taken.add(found);
+    return found;
+  });
+  const outputs = program.outputs.map((_, o) =>
+    (inPlace[o] as number) >= 0
+      ? (inputs[inPlace[o] as number] as Placement)
+      : { rowStrides: compact(Math.max(1, columns) + random.below(3)), columnStride: 1 },
+  );
+  const reduction = program.nodes.some((node) => node.kind === 'reduce');
+  const inner = outerRank > 0 ? dims.slice(random.below(outerRank + 1)).reduce((a, b) => a * b, 1) : 1;
+  const scalars: number[] = [];
+  for (const node of program.nodes) if (node.kind === 'scalar') scalars[node.scalar] = value(random, node.dtype);
+  return {
+    program,
+    columns,
+    dims,
+    units: rows === 0 ? 1 : rows / inner,
+    tiles: outerRank === 0 && reduction ? 1 : 1 + random.below(5),
+    inputs,
+    outputs,
+    inPlace,
+    scalars,
+    value: (dtype) => value(random, dtype),
+  };
+}
+
+/** More operands than addresses are kept in registers for. */
+export function manyOperands(seed: number): Case {
+  const random = new Random(seed);
+  const outerRank = random.below(3);
+  const count = 7 + random.below(12);
+  const inputs: ProgramInput[] = Array.from({ length: count }, () => ({
+    dtype: random.chance(0.85) ? 'float32' : 'int32',
+    columnStride: random.pick([1, 1, 1, 1, 1, 0, 'strided'] as const),
+  }));
+  const nodes: ProgramNode[] = inputs.map((input, i) => ({ kind: 'input', input: i, dtype: input.dtype }));
+  const values: number[] = [];
+  inputs.forEach((input, i) => {
+    const from = input.dtype === 'int32' ? nodes.push({ kind: 'map', op: 'cast', args: [i], dtype: 'float32' }) - 1 : i;
+    const op = random.pick(['add', 'sub', 'mul', 'maximum', 'minimum'] as const);
+    const other = values.length === 0 ? from : random.chance(0.75) ? (values.at(-1) as number) : random.pick(values);
+    values.push(nodes.push({ kind: 'map', op, args: random.chance(0.5) ? [other, from] : [from, other], dtype: 'float32' }) - 1);
+    if (random.chance(0.3)) values.push(nodes.push({ kind: 'map', op: 'relu', args: [values.at(-1) as number], dtype: 'float32' }) - 1);
+  });
+  const columns = random.pick([5, 64, 100, 1000, 2048, 4096]);
+  const dims = [[], [2], [2, 2]][outerRank]!;
+  const compact = (inner: number) => dims.map((_, d) => inner * dims.slice(d + 1).reduce((x, y) => x * y, 1));
+  const placements: Placement[] = inputs.map((input) => {
+    const columnStride = input.columnStride === 'strided' ? random.pick([-1, 1]) : input.columnStride;
+    return { rowStrides: compact(columns).map((stride) => (random.chance(0.3) ? 0 : stride)), columnStride };
+  });
+  const outputs = [values.at(-1) as number, ...(random.chance(0.4) ? [random.pick(values)] : [])];
+  const found = inputs.findIndex(
+    (input, i) => input.columnStride === 1 && (placements[i] as Placement).rowStrides.every((s, d) => s === compact(columns)[d]),
+  );
+  return {
+    program: { inputs, scalars: 0, nodes, outputs: outputs.map((node) => ({ node, dtype: 'float32', space: 'full' })), outerRank },
+    columns,
+    dims,
+    units: 2,
+    tiles: 1 + random.below(3),
+    inputs: placements,
+    outputs: outputs.map(() => ({ rowStrides: compact(columns), columnStride: 1 })),
+    inPlace: outputs.map((_, o) => (o === 0 && random.chance(0.6) ? found : -1)),
+    scalars: [],
+    value: (dtype) => value(random, dtype),
+  };
+}
