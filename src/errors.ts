@@ -42,6 +42,7 @@ export const ERRORS = {
   GPUOS_CUDA_CALL_FAILED:
     'See the call and the name of its error in the message; if it persists, report it with the output of `gpuos info`.',
   GPUOS_COMPILE_FAILED: "Correct the source or the options as the compiler's log in the message states.",
+  GPUOS_NOT_INJECTABLE: 'This is a defect of gpuos, which emitted the code; please report it with the message.',
   GPUOS_BACKEND_TAKEN_OVER: 'Another module selected its own tfjs backend; set GPUOS_TFJS=force, or call tf.setBackend("gpuos") after it.',
   GPUOS_BASELINE_UNAVAILABLE: 'Install the baseline package that the message names.',
   GPUOS_PACKAGE_MISSING: 'Install the package that the message names.',

@@ -3,6 +3,8 @@
  * `docs/flags.md` has the same table, held equal by a test. A value is checked when it is read, and a name that
  * the table does not have is refused: a misspelt flag must not silently do nothing.
  */
+import { homedir } from 'node:os';
+import { join } from 'node:path';
 import { GpuosError } from './errors.ts';
 import { nearMatchHint } from './spelling.ts';
 
@@ -196,4 +198,12 @@ export function readFlags(environment: Environment = process.env): Flags {
     cudaHome: read('GPUOS_CUDA_HOME') as string | undefined,
     log: read('GPUOS_LOG') as Flags['log'],
   });
+}
+
+/** Where caches live: GPUOS_HOME, else `gpuos` in the XDG cache folder. */
+export function cacheFolder(home: string | undefined, environment: NodeJS.ProcessEnv = process.env): string {
+  if (home !== undefined) return home;
+  // The XDG specification has relative paths ignored.
+  const xdg = environment['XDG_CACHE_HOME'];
+  return join(xdg?.startsWith('/') ? xdg : join(homedir(), '.cache'), 'gpuos');
 }

@@ -19,7 +19,7 @@ describe('the task descriptor', () => {
       operator: 0,
       flags: 4,
       queue: 6,
-      dtype: 7,
+      paramLines: 7,
       tiles: 8,
       epoch: 12,
       after: 16,

@@ -12,7 +12,7 @@ export const descriptor = struct('descriptor', 128, 64, {
   operator: { type: 'u32', about: 'slot of the operator table' },
   flags: { type: 'u16', about: 'FLAG bits' },
   queue: { type: 'u8', about: 'queue that the task is in' },
-  dtype: { type: 'u8', about: 'dtype of the outputs, for traces' },
+  paramLines: { type: 'u8', about: 'with FLAG PARAMS: length of the parameter block in lines of 64 bytes; 0: unknown' },
   tiles: { type: 'u32', about: 'tile count, 1 to MAX_TILES' },
   epoch: { type: 'u32', about: 'table epoch when it was written, for traces' },
   after: { type: 'u32', about: 'with FLAG AFTER: wait until the queue has completed up to this sequence' },

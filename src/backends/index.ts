@@ -1,5 +1,7 @@
 import { GpuosError } from '../errors.ts';
+import { cacheFolder, readFlags } from '../flags.ts';
 import type { Device, DeviceKind } from './backend.ts';
+import { CudaDevice } from './cuda/device.ts';
 import { WasmDevice, type WasmDeviceOptions } from './wasm/device.ts';
 
 export type DeviceOptions = WasmDeviceOptions;
@@ -7,5 +9,9 @@ export type DeviceOptions = WasmDeviceOptions;
 /** The one place that chooses a device. @throws GPUOS_UNKNOWN_DEVICE */
 export function createDevice(kind: DeviceKind | 'auto', options: DeviceOptions): Device {
   if (kind === 'auto' || kind === 'wasm') return new WasmDevice(options);
-  throw new GpuosError('GPUOS_UNKNOWN_DEVICE', `Device "${kind}" is not available in this build; there are: wasm.`);
+  if (kind === 'cuda') {
+    const { cudaHome, home } = readFlags();
+    return new CudaDevice({ ...options, cudaHome, cacheFolder: cacheFolder(home) });
+  }
+  throw new GpuosError('GPUOS_UNKNOWN_DEVICE', `Device "${kind}" is not available in this build; there are: wasm, cuda.`);
 }

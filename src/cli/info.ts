@@ -1,8 +1,7 @@
 /** `gpuos info`: the devices of this machine, what was found, what is missing and how to get it. */
 import { cpus, totalmem } from 'node:os';
-import { FLAGS, readFlags } from '../flags.ts';
+import { cacheFolder, FLAGS, readFlags } from '../flags.ts';
 import { inspectDevices } from '../index.ts';
-import { cacheFolder } from './demo/index-cache.ts';
 import { BASELINE_PACKAGES, DEMO_PACKAGES, installCommand, resolvePackage, TFJS_PACKAGES } from './demo/packages.ts';
 import { packageVersion } from './version.ts';
 

@@ -88,6 +88,12 @@ interface Failure {
   readonly dependencies: readonly Dependency[];
 }
 
+/** Length of a parameter block as a descriptor tells it: a device that brings blocks nearer needs to know; 0 past what fits. */
+export function paramLines(bytes: number): number {
+  const lines = (bytes + 63) >> 6;
+  return lines > 255 ? 0 : lines;
+}
+
 /** What a queue needs from the system around it. */
 export interface QueueHost {
   readonly device: Device;
@@ -282,15 +288,15 @@ export class Queue {
   }
 
   /**
-   * Writes a descriptor whose parameter block stands at `params`, and publishes it. Returns its sequence.
+   * Writes a descriptor whose parameter block of so many bytes stands at `params`, and publishes it. Returns its sequence.
    * The plain stores come first; the two tags, last, make it visible.
    */
-  writeDescriptor(operator: number, tiles: number, params: number, order: Order, flags = 0): number {
+  writeDescriptor(operator: number, tiles: number, params: number, bytes: number, order: Order): number {
     this.ringSpace();
     const u32 = this.#u32;
     const at = this.#ring + (((this.#tail >>> 0) & this.#mask) << DESCRIPTOR_SHIFT);
     u32[at + OFFSET.params] = params - this.#viewBase;
-    return this.#publish(at, operator, tiles, order, flags | FLAG.PARAMS);
+    return this.#publish(at, operator, tiles, order, FLAG.PARAMS | (paramLines(bytes) << 24));
   }
 
   /** The same with the parameter block in the descriptor: at most four pointers and seven words. */

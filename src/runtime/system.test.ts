@@ -347,7 +347,11 @@ describe('a task past its budget', () => {
       i32[(params.address >> 2) + 2 * i] = buffer.address;
     });
     i32.set(call.words, (params.address >> 2) + 8);
-    const slow = system.task(queue, queue.writeDescriptor(system.operators.builtIn('matmul'), 1, params.address, NO_ORDER), 0);
+    const slow = system.task(
+      queue,
+      queue.writeDescriptor(system.operators.builtIn('matmul'), 1, params.address, 4 * params.elements, NO_ORDER),
+      0,
+    );
     system.device.ringDoorbell(1);
     // The host must not take it: it only looks.
     const until = Date.now() + 20_000;

@@ -15,7 +15,7 @@ import { type Dependency, type Order, Queue } from './queue.ts';
 
 export interface SystemOptions {
   /** `auto` takes the best device that is there. Default: GPUOS_DEVICE. */
-  readonly device?: 'auto' | 'wasm';
+  readonly device?: 'auto' | 'wasm' | 'cuda';
   /** Workers beside the host. Default: GPUOS_WORKERS, else one a core but the host's. */
   readonly workers?: number;
   /** Queues, each with a ring of its own. Default 1, at most 16. */

@@ -1,4 +1,4 @@
-import { INLINE_WORDS, MAX_TILES, MOST_DEPENDENCIES } from '../runtime/queue.ts';
+import { INLINE_WORDS, MAX_TILES, MOST_DEPENDENCIES, paramLines } from '../runtime/queue.ts';
 import { GpuosError } from '../errors.ts';
 import { MIN_POINTERS } from '../ops/program.ts';
 import type { Block } from '../runtime/heap.ts';
@@ -18,6 +18,11 @@ const DEPENDENCY_LISTS = Array.from({ length: MOST_DEPENDENCIES + 1 }, (_, lengt
 
 function dependencyFailed(cause: unknown): GpuosError {
   return new GpuosError('GPUOS_DEPENDENCY_FAILED', 'A value that this one is made from was never computed.', { cause });
+}
+
+/** Length of a stage's parameter block. */
+function paramBytes({ pointers, words }: Stage): number {
+  return 8 * Math.max(MIN_POINTERS, pointers.length) + 4 * words.length;
 }
 
 /** Fills in a plan's addresses and sequences, and writes its tasks into the ring. */
@@ -238,11 +243,12 @@ export class PlanRunner {
       i32[at++] = stages.length;
       for (let i = 0; i < stages.length; i++) {
         const stage = stages[i] as Stage;
-        i32[at++] = stage.slot;
+        i32[at++] = stage.slot | (paramLines(paramBytes(stage)) << 16);
         i32[at++] = base + stage.params;
       }
     }
-    return queue.writeDescriptor(step.slot, step.tiles, params.address + step.params, order);
+    const bytes = stages.length > 1 ? 8 * MIN_POINTERS + 8 + 8 * stages.length : paramBytes(stages[0] as Stage);
+    return queue.writeDescriptor(step.slot, step.tiles, params.address + step.params, bytes, order);
   }
 
   #writeStage(i32: Int32Array, stage: Stage, base: number, externals: readonly Tensor[]): void {

@@ -22,7 +22,8 @@ export function submitCall(
   const { device, hostHeap, operators } = system;
   const queue = system.queue(0);
   const pointers = Math.max(MIN_POINTERS, call.pointers.length);
-  const params = hostHeap.allocate(pointers * 8 + call.words.length * 4, queue.mark, true);
+  const bytes = pointers * 8 + call.words.length * 4;
+  const params = hostHeap.allocate(bytes, queue.mark, true);
   const { i32 } = device.views();
   const base = (params.address - device.viewBase) >> 2;
   call.pointers.forEach((pointer, i) => {
@@ -31,7 +32,7 @@ export function submitCall(
     i32[base + 2 * i + 1] = (address / 2 ** 32) | 0;
   });
   i32.set(call.words, base + 2 * pointers);
-  params.lastUse = queue.writeDescriptor(operators.builtIn(call.kernel), tiles, params.address, order);
+  params.lastUse = queue.writeDescriptor(operators.builtIn(call.kernel), tiles, params.address, bytes, order);
   hostHeap.release(params);
   return params.lastUse;
 }

@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { STATUS } from '../../src/abi/status.ts';
-import { lower } from '../../src/backends/wasm/lowering/index.ts';
+import { lower } from '../../src/backends/lowering/index.ts';
 import { hostTensor } from '../../src/ops/host-tensor.ts';
 import { conform, dense, execute, kernels, randomIndices, randomLayout, randomSource, randomTensor, statuses } from './runner.ts';
 

@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import type { OperandView } from '../../src/backends/backend.ts';
-import { KERNELS, lower, lowerCopy, lowerPack, packedSize } from '../../src/backends/wasm/lowering/index.ts';
+import { KERNELS, lower, lowerCopy, lowerPack, packedSize } from '../../src/backends/lowering/index.ts';
 import { STATUS } from '../../src/abi/status.ts';
 import type { Shape } from '../../src/ops/define.ts';
 import { elementCount, strides } from '../../src/ops/shape.ts';

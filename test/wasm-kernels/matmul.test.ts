@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { lower, lowerPack, packedSize } from '../../src/backends/wasm/lowering/index.ts';
+import { lower, lowerPack, packedSize } from '../../src/backends/lowering/index.ts';
 import { checkAttributes } from '../../src/ops/attributes.ts';
 import { type HostTensor, hostTensor } from '../../src/ops/host-tensor.ts';
 import { operatorByName } from '../../src/ops/index.ts';

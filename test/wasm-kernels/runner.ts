@@ -11,7 +11,7 @@ import asc from 'assemblyscript/asc';
 import { expect } from 'vitest';
 import type { KernelCall, OperandView } from '../../src/backends/backend.ts';
 import { referenceRun } from '../../src/backends/reference/index.ts';
-import { acceptsStrides, lower, type MatmulOptions } from '../../src/backends/wasm/lowering/index.ts';
+import { acceptsStrides, lower, type MatmulOptions } from '../../src/backends/lowering/index.ts';
 import { checkAttributes } from '../../src/ops/attributes.ts';
 import type { Attributes, DType, Shape, TensorSpec } from '../../src/ops/define.ts';
 import { type HostTensor, hostData, hostTensor } from '../../src/ops/host-tensor.ts';

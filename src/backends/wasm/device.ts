@@ -20,7 +20,7 @@ import { compileProgram, programSignature } from './codegen/index.ts';
 import { CodeStore, type Installer } from './code-store.ts';
 import { builtFile, type Executor, instantiate, loadModule } from './instance.ts';
 import { type Layout, planLayout, writeLayout } from './layout.ts';
-import { acceptsStrides, KERNELS, lower, lowerCopy, lowerPack, packedSize } from './lowering/index.ts';
+import { acceptsStrides, KERNELS, lower, lowerCopy, lowerPack, packedSize } from '../lowering/index.ts';
 import { WasmMemory } from './memory.ts';
 import { SUPERVISION, type SupervisorStart } from './supervisor.ts';
 

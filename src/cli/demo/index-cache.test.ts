@@ -4,7 +4,8 @@ import { dirname, join } from 'node:path';
 import fc from 'fast-check';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { GpuosError } from '../../errors.ts';
-import { cacheFolder, IndexCache, indexKey, PassageIndex } from './index-cache.ts';
+import { cacheFolder } from '../../flags.ts';
+import { IndexCache, indexKey, PassageIndex } from './index-cache.ts';
 
 const KEY = 'a'.repeat(64);
 const DIMENSIONS = 3;

@@ -9,7 +9,6 @@
  */
 import { createHash, randomUUID } from 'node:crypto';
 import { mkdir, open, readFile, rename, rm } from 'node:fs/promises';
-import { homedir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { GpuosError } from '../../errors.ts';
 import type { Passage } from './passages.ts';
@@ -24,14 +23,6 @@ interface Header {
   readonly dimensions: number;
   readonly passages: number;
   readonly indexed: number;
-}
-
-/** Where caches live: GPUOS_HOME, else `gpuos` in the XDG cache folder. */
-export function cacheFolder(home: string | undefined, environment: NodeJS.ProcessEnv = process.env): string {
-  if (home !== undefined) return home;
-  // The XDG specification has relative paths ignored.
-  const xdg = environment['XDG_CACHE_HOME'];
-  return join(xdg?.startsWith('/') ? xdg : join(homedir(), '.cache'), 'gpuos');
 }
 
 /** The key of an index: everything that its vectors depend on. */

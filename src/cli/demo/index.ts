@@ -4,14 +4,14 @@
  */
 import { setImmediate } from 'node:timers/promises';
 import { GpuosError } from '../../errors.ts';
-import { readFlags } from '../../flags.ts';
+import { cacheFolder, readFlags } from '../../flags.ts';
 import { listenForInterrupt, type Interrupt } from '../interrupt.ts';
 import { Progress, progressStyle, widthOf } from '../terminal.ts';
 import { packageVersion } from '../version.ts';
 import type { BaselineName } from './baseline.ts';
 import { type Comparison, COMPARED_SENTENCES, compareWith } from './compare.ts';
 import { type BackendName, DIMENSIONS, type Encoder, ENCODER_PACKAGES, loadEncoder, MODEL } from './encoder.ts';
-import { cacheFolder, IndexCache, indexKey, PassageIndex } from './index-cache.ts';
+import { IndexCache, indexKey, PassageIndex } from './index-cache.ts';
 import { BOOK_PACKAGE, bookSource, fileSource, type Source } from './input.ts';
 import { assertPackages, BASELINE_PACKAGES } from './packages.ts';
 import { drawEvenly } from './passages.ts';

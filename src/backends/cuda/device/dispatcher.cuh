@@ -1,6 +1,17 @@
-// The dispatcher only admits: its first warp copies descriptors from the rings to the workers' mailboxes in
-// turn, its second watches completions and the host's signs of life. Dependencies are the workers' business.
+// The dispatcher only admits: each of its first warps, a shard, takes tasks from its queues in order, resolves what
+// their slots of the operator table hold, and sends them to the workers' mailboxes in turn. Its last warp watches
+// completions and the host's signs of life. Dependencies are the workers' business, but for those on other queues.
 #pragma once
+
+// A shard's part of the block's shared memory.
+struct Shard {
+  uint4 stage[32][8];  // descriptors of the batch at hand
+  uint32_t before[33]; // letters of the tasks before each of the batch
+};
+
+__device__ __forceinline__ const gpuos_descriptor *staged(const Shard &shard, uint32_t i) {
+  return reinterpret_cast<const gpuos_descriptor *>(shard.stage[i]);
+}
 
 // Loads descriptors head + 4 i to head + 4 i + 3, eight lanes each, so that a descriptor comes in one request
 // of 128 bytes. Its two lines may still be of different times: both carry the sequence as a tag.
@@ -21,11 +32,10 @@ __device__ __forceinline__ uint32_t count_four(uint4 piece, uint32_t head, uint3
   return count;
 }
 
-// Reads the next descriptors of a queue, admits those that are there, and returns how many. With `eager`, when
-// the last look found many, it asks for 32 at once; else for four first, which is sooner here.
-__device__ uint32_t admit(const ResidentArguments &a, uint32_t queue, const char *ring, uint32_t head, bool eager, uint32_t *sent, uint32_t &turn) {
+// Brings the next descriptors of a queue into `shard.stage`, and returns how many are there. With `eager`, when the last
+// look found many, it asks for 32 at once; else for four first, which is sooner here.
+__device__ uint32_t fetch(const ResidentArguments &a, Shard &shard, const char *ring, uint32_t head, bool eager) {
   const uint32_t lane = threadIdx.x & 31;
-  const uint32_t chunk = lane & 7;
   uint4 pieces[8];
   pieces[0] = load_four(a, ring, head, 0);
   if (eager) {
@@ -33,6 +43,8 @@ __device__ uint32_t admit(const ResidentArguments &a, uint32_t queue, const char
     for (uint32_t i = 1; i < 8; i++) pieces[i] = load_four(a, ring, head, i);
   }
   uint32_t count = count_four(pieces[0], head, 0);
+  if (count == 0) return 0;
+  shard.stage[lane >> 3][lane & 7] = pieces[0];
   if (count == 4) {
     if (!eager) {
 #pragma unroll
@@ -40,110 +52,228 @@ __device__ uint32_t admit(const ResidentArguments &a, uint32_t queue, const char
     }
 #pragma unroll
     for (uint32_t i = 1; i < 8; i++) {
-      if (count == 4 * i) count += count_four(pieces[i], head, i);
+      if (count != 4 * i) continue;
+      count += count_four(pieces[i], head, i);
+      shard.stage[4 * i + (lane >> 3)][lane & 7] = pieces[i];
     }
   }
-  // So many that a worker's share fits its mailbox: nobody waits for room that only this batch could make.
-  count = min(count, a.workers * GPUOS_MAILBOX_DEPTH);
-  if (count == 0) return 0;
-  // Lane i sees to letter i's room, then each group of eight to four letters' contents, then lane i again to its mark.
-  uint32_t to = 0;
-  uint32_t number = 0;
-  if (lane < count) {
-    to = (turn + lane) % a.workers;
-    number = sent[to] + lane / a.workers;
-    while (number - load_acquire(&a.mailboxes[to].taken) >= GPUOS_MAILBOX_DEPTH) {
-      if (load_acquire(a.leave) != 0) break;
-    }
-  }
-  __syncwarp();
-#pragma unroll
-  for (uint32_t i = 0; i < 8; i++) {
-    const uint32_t index = 4 * i + (lane >> 3);
-    const uint32_t worker = __shfl_sync(0xffffffffu, to, index);
-    const uint32_t place = __shfl_sync(0xffffffffu, number, index);
-    if (index >= count) continue;
-    Letter &letter = a.mailboxes[worker].letters[place % GPUOS_MAILBOX_DEPTH];
-    letter.descriptor[chunk] = pieces[i];
-    if (chunk == 0) letter.queue = queue;
-  }
-  // Every lane's part of a letter comes before its mark.
-  __threadfence();
-  __syncwarp();
-  if (lane < count) {
-    store_release(&a.mailboxes[to].full[number % GPUOS_MAILBOX_DEPTH], number + 1);
-    atomicAdd(&sent[to], 1u);
-  }
-  turn = (turn + count) % a.workers;
   __syncwarp();
   return count;
 }
 
-// The first warp.
-__device__ void admit_all(const ResidentArguments &a, uint32_t *heads, uint32_t *sent) {
+// Whether every task of another queue that this one depends on is complete. A worker waits for tasks of its own queue
+// alone: one of another shard may stand behind this very task in the same worker's other mailbox.
+__device__ bool others_complete(const ResidentArguments &a, const gpuos_descriptor *d, uint32_t queue) {
+  for (uint32_t i = 0; i < 4; i++) {
+    const uint32_t other = d->dependency_queues[i];
+    if (other == queue || other >= a.queues) continue;
+    const uint64_t word = load_acquire(&a.completions[other * a.slots + (d->dependencies[i] & (a.slots - 1))]);
+    if (is_before(static_cast<uint32_t>(word >> 32), d->dependencies[i])) return false;
+  }
+  return true;
+}
+
+// Publishes, kills or revives an operator, and ends the control task. Words: kind, slot, function, version.
+__device__ void change_table(const ResidentArguments &a, const gpuos_descriptor *d, uint32_t queue, uint32_t sequence) {
+  const uint32_t slot = d->words[1];
+  uint32_t status = GPUOS_STATUS_OK;
+  if (slot >= GPUOS_OPERATOR_SLOTS || (d->words[0] == 1 && d->words[2] >= GPUOS_FUNCTION_SLOTS)) status = GPUOS_STATUS_OUT_OF_RANGE_ID;
+  else if (d->words[0] == 1)
+    store_relaxed(reinterpret_cast<uint64_t *>(&a.table[slot]), (static_cast<uint64_t>(d->words[3]) << 32) | d->words[2]);
+  else if (d->words[0] == 2) store_relaxed(&a.killed[slot], 1);
+  else if (d->words[0] == 3) store_relaxed(&a.killed[slot], 0);
+  else status = GPUOS_STATUS_FAILED;
+  publish_end(a, queue, sequence, status);
+}
+
+// Writes the records of the first `count` staged tasks. Returns in how many letters this lane's task goes out.
+__device__ uint32_t record(const ResidentArguments &a, const Shard &shard, uint32_t queue, uint32_t head, uint32_t count) {
   const uint32_t lane = threadIdx.x & 31;
+  TaskRecord *records = a.tasks + static_cast<size_t>(queue) * a.slots;
+  for (uint32_t i = lane >> 3; i < count; i += 4) records[(head + i) & (a.slots - 1)].descriptor[lane & 7] = shard.stage[i][lane & 7];
+  if (lane >= count) return 0;
+  const gpuos_descriptor *d = staged(shard, lane);
+  TaskRecord &task = records[(head + lane) & (a.slots - 1)];
+  uint32_t status = GPUOS_STATUS_OK;
+  uint4 function = make_uint4(0, 0, 0, 0);
+  if (d->operator_ >= GPUOS_OPERATOR_SLOTS) {
+    status = GPUOS_STATUS_OUT_OF_RANGE_ID;
+  } else {
+    const uint32_t fn = static_cast<uint32_t>(load_relaxed(reinterpret_cast<const uint64_t *>(&a.table[d->operator_])));
+    if (fn != 0) function = load_relaxed(reinterpret_cast<const uint4 *>(&a.functions[fn]));
+    if (function.x == 0 && function.y == 0) status = GPUOS_STATUS_EMPTY_SLOT;
+    else if (d->tiles == 0 || d->tiles > GPUOS_MAX_TILES) status = GPUOS_STATUS_FAILED;
+  }
+  const uint32_t letters = status == GPUOS_STATUS_OK ? min(d->tiles, a.workers) : 1;
+  *reinterpret_cast<uint4 *>(&task.function) = function;
+  *reinterpret_cast<uint4 *>(&task.status) = make_uint4(status, letters, 0, GPUOS_STATUS_OK);
+  return letters;
+}
+
+// Sends the letters of the staged tasks, 32 at a time.
+__device__ void send(const ResidentArguments &a, Shard &shard, Mailbox *mailboxes, uint32_t *sent, uint32_t queue, uint32_t head, uint32_t count,
+                     uint32_t letters, uint32_t &turn) {
+  const uint32_t lane = threadIdx.x & 31;
+  uint32_t sum = letters;
+#pragma unroll
+  for (uint32_t step = 1; step < 32; step <<= 1) {
+    const uint32_t left = __shfl_up_sync(0xffffffffu, sum, step);
+    if (lane >= step) sum += left;
+  }
+  shard.before[lane + 1] = sum;
+  if (lane == 0) shard.before[0] = 0;
+  __syncwarp();
+  const uint32_t total = shard.before[32];
+  uint32_t task = 0;
+  for (uint32_t base = 0; base < total; base += 32) {
+    const uint32_t letter = base + lane;
+    uint32_t to = 0;
+    if (letter < total) {
+      if (total == count) task = letter;
+      else
+        while (shard.before[task + 1] <= letter) task++;
+      to = (turn + lane) % a.workers;
+      const uint32_t number = sent[to] + lane / a.workers;
+      while (number - load_relaxed(&mailboxes[to].taken) >= GPUOS_MAILBOX_DEPTH) {
+        if (load_relaxed(a.leave) != 0) break;
+      }
+      const uint32_t phase = ((number / GPUOS_MAILBOX_DEPTH) & 1) ^ 1;
+      const uint32_t high = (phase << 31) | (queue << 16) | (letter - shard.before[task]);
+      store_relaxed(&mailboxes[to].words[number % GPUOS_MAILBOX_DEPTH], (static_cast<uint64_t>(high) << 32) | (head + task));
+    }
+    __syncwarp();
+    if (letter < total) atomicAdd(&sent[to], 1u);
+    turn = (turn + min(32u, total - base)) % a.workers;
+    __syncwarp();
+  }
+}
+
+// Admits what a queue has, up to 32 tasks; returns how many.
+__device__ uint32_t admit(const ResidentArguments &a, Shard &shard, Mailbox *mailboxes, uint32_t *sent, uint32_t queue, uint32_t head, bool eager,
+                          uint32_t &turn) {
+  const uint32_t lane = threadIdx.x & 31;
+  uint32_t count = fetch(a, shard, ring_of(a, queue), head, eager);
+  if (count == 0) return 0;
+  // In order: a change of the table alone, and nothing past a task that has to wait for another queue.
+  const gpuos_descriptor *d = staged(shard, lane);
+  const bool control = lane < count && d->operator_ == a.control_slot;
+  const bool waits = lane < count && !control && !others_complete(a, d, queue);
+  const uint32_t controls = __ballot_sync(0xffffffffu, control);
+  const uint32_t waiting = __ballot_sync(0xffffffffu, waits);
+  if ((controls & 1) != 0) {
+    if (lane == 0) change_table(a, d, queue, head);
+    __syncwarp();
+    return 1;
+  }
+  const uint32_t stops = controls | waiting;
+  if (stops != 0) count = min(count, static_cast<uint32_t>(__ffs(stops)) - 1);
+  if (count == 0) return 0;
+  const uint32_t letters = record(a, shard, queue, head, count);
+  // Every lane's part of a record comes before any letter that names it.
+  __syncwarp();
+  __threadfence();
+  __syncwarp();
+  send(a, shard, mailboxes, sent, queue, head, count, letters, turn);
+  return count;
+}
+
+// A warp that admits: queues shard, shard + shards, ...
+__device__ void admit_all(const ResidentArguments &a, Shard &shard, uint32_t *sent, uint32_t index, volatile uint32_t *pause, uint32_t *paused) {
+  const uint32_t lane = threadIdx.x & 31;
+  Mailbox *mailboxes = a.mailboxes + static_cast<size_t>(index) * a.workers;
   uint32_t turn = 0;
   uint32_t idle = 0;
   bool eager = false;
   for (;;) {
     uint32_t admitted = 0;
-    for (uint32_t queue = 0; queue < a.queues; queue++) {
-      const uint32_t count = admit(a, queue, ring_of(a, queue), heads[queue], eager, sent, turn);
+    for (uint32_t queue = index; queue < a.queues && *pause == 0; queue += a.shards) {
+      const uint32_t head = load_relaxed(&a.heads[queue]);
+      const uint32_t count = admit(a, shard, mailboxes, sent, queue, head, eager, turn);
       if (count == 0) continue;
       admitted += count;
       if (lane == 0) {
-        heads[queue] += count;
+        store_relaxed(&a.heads[queue], head + count);
         // The host may write these slots anew: they are copied.
-        store_host(reinterpret_cast<uint32_t *>(&queue_of(a, queue)->cursor) + 1, heads[queue]);
+        store_host(reinterpret_cast<uint32_t *>(&queue_of(a, queue)->cursor) + 1, head + count);
       }
       __syncwarp();
     }
-    if (load_acquire(a.leave) != 0) return;
+    if (*pause != 0) {
+      if (lane == 0) atomicAdd(paused, 1u);
+      return;
+    }
+    if (load_relaxed(a.leave) != 0) return;
     eager = admitted >= 4;
     idle = admitted > 0 ? 0 : idle + 1;
     if (idle > 2000) __nanosleep(1000);
   }
 }
 
-// The second warp: moves the marks over what is complete, 32 tasks at a look, and ends the kernel.
-__device__ void watch(const ResidentArguments &a) {
+// Moves the marks over what is complete, 32 tasks a look. Returns whether every task that was admitted is complete.
+__device__ bool move_marks(const ResidentArguments &a) {
+  const uint32_t lane = threadIdx.x & 31;
+  bool drained = true;
+  for (uint32_t queue = 0; queue < a.queues; queue++) {
+    const uint32_t mark = load_relaxed(&a.marks[queue]);
+    const uint32_t sequence = mark + lane;
+    const uint64_t word = load_acquire(&a.completions[queue * a.slots + (sequence & (a.slots - 1))]);
+    const uint32_t missing = ~__ballot_sync(0xffffffffu, static_cast<uint32_t>(word >> 32) == sequence);
+    const uint32_t complete = missing == 0 ? 32 : __ffs(missing) - 1;
+    if (complete > 0 && lane == 0) {
+      store_release(&a.marks[queue], mark + complete);
+      __threadfence_system();
+      store_host(&queue_of(a, queue)->mark, mark + complete);
+    }
+    __syncwarp();
+    drained = drained && load_relaxed(&a.heads[queue]) == mark + complete;
+  }
+  return drained;
+}
+
+// The last warp: moves the marks, and ends the kernel. On `quit` 1, or when the host shows no sign of life, nothing more
+// is admitted, and the kernel leaves once what runs is complete, or after a while without it.
+__device__ void watch(const ResidentArguments &a, volatile uint32_t *pause, const volatile uint32_t *paused) {
   const uint32_t lane = threadIdx.x & 31;
   const gpuos_control *control = control_of(a);
   uint32_t beat = load_host(&control->heartbeat);
   uint64_t seen = now_ns();
+  uint64_t since = 0;
+  bool stopped = false; // every shard has stopped to admit
   for (uint32_t turn = 0;; turn++) {
-    for (uint32_t queue = 0; queue < a.queues; queue++) {
-      const uint32_t mark = a.marks[queue];
-      const uint32_t sequence = mark + lane;
-      const uint64_t word = load_acquire(&a.completions[queue * a.slots + (sequence & (a.slots - 1))]);
-      const uint32_t missing = ~__ballot_sync(0xffffffffu, static_cast<uint32_t>(word >> 32) == sequence);
-      const uint32_t complete = missing == 0 ? 32 : __ffs(missing) - 1;
-      if (complete > 0 && lane == 0) {
-        store_release(&a.marks[queue], mark + complete);
-        __threadfence_system();
-        store_host(&queue_of(a, queue)->mark, mark + complete);
+    const bool drained = move_marks(a);
+    if ((turn & 255) == 0 && since == 0) {
+      const uint32_t now = load_host(&control->heartbeat);
+      if (now != beat) {
+        beat = now;
+        seen = now_ns();
       }
-      __syncwarp();
+      const bool over = load_host(&control->quit) != 0 || now_ns() - seen > GPUOS_HEARTBEAT_NS;
+      if (__any_sync(0xffffffffu, over)) {
+        if (lane == 0) *pause = 1;
+        __syncwarp();
+        since = now_ns();
+      }
     }
-    if ((turn & 255) != 0) continue;
-    const uint32_t now = load_host(&control->heartbeat);
-    if (now != beat) {
-      beat = now;
-      seen = now_ns();
-    }
-    const bool over = load_host(&control->quit) != 0 || now_ns() - seen > GPUOS_HEARTBEAT_NS;
-    if (!__any_sync(0xffffffffu, over)) continue;
+    if (since == 0) continue;
+    // What is there is complete if it was so at a look that began after the last one was admitted.
+    const bool all = stopped && drained;
+    stopped = *paused == a.shards;
+    __syncwarp();
+    if (!__any_sync(0xffffffffu, all || now_ns() - since > GPUOS_DRAIN_NS)) continue;
     if (lane == 0) store_release(a.leave, 1);
     return;
   }
 }
 
-__device__ void dispatcher(const ResidentArguments &a) {
-  extern __shared__ uint32_t sent[]; // letters sent to each worker
-  __shared__ uint32_t heads[16];
-  for (uint32_t i = threadIdx.x; i < a.workers; i += blockDim.x) sent[i] = 0;
-  if (threadIdx.x < a.queues) heads[threadIdx.x] = a.marks[threadIdx.x];
+__device__ void dispatcher(const ResidentArguments &a, char *shared) {
+  __shared__ uint32_t pause;
+  __shared__ uint32_t paused; // shards that have seen it
+  Shard *shards = reinterpret_cast<Shard *>(shared);
+  uint32_t *sent = reinterpret_cast<uint32_t *>(shards + a.shards); // letters sent: [shards][workers]
+  for (uint32_t i = threadIdx.x; i < a.shards * a.workers; i += blockDim.x) sent[i] = a.mailboxes[i].taken;
+  if (threadIdx.x == 0) pause = paused = 0;
   __syncthreads();
-  if (threadIdx.x < 32) admit_all(a, heads, sent);
-  else if (threadIdx.x < 64) watch(a);
+  const uint32_t warp = threadIdx.x / 32;
+  if (warp < a.shards) admit_all(a, shards[warp], sent + warp * a.workers, warp, &pause, &paused);
+  else if (warp == blockDim.x / 32 - 1) watch(a, &pause, &paused);
 }

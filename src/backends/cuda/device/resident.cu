@@ -4,22 +4,34 @@
 #include "gpuos_abi.h"
 #include "resident.cuh"
 #include "dispatcher.cuh"
+#include "chain.cuh"
 #include "worker.cuh"
 #include "operators.cuh"
 
 extern "C" __global__ void __launch_bounds__(GPUOS_BLOCK_THREADS) gpuos_resident(ResidentArguments arguments) {
+  extern __shared__ __align__(16) char shared[];
   if (blockIdx.x == 0) {
-    dispatcher(arguments);
+    dispatcher(arguments, shared);
   } else {
-    worker(arguments, blockIdx.x - 1);
+    worker(arguments, blockIdx.x - 1, shared);
   }
 }
 
-// Writes the addresses of the built-in operators into the table, before the resident kernel starts.
-extern "C" __global__ void gpuos_fill_table(OperatorEntry *table) {
+// Writes the built-in operators into the table, before the resident kernel starts: slot i has function i + 1.
+extern "C" __global__ void gpuos_fill_table(ResidentArguments arguments) {
   if (threadIdx.x != 0 || blockIdx.x != 0) return;
-  table[GPUOS_CUDA_NOP].function = reinterpret_cast<uint64_t>(&operator_nop);
-  table[GPUOS_CUDA_ADD].function = reinterpret_cast<uint64_t>(&operator_add);
-  table[GPUOS_CUDA_RESERVE].function = reinterpret_cast<uint64_t>(&operator_reserve);
-  table[GPUOS_CUDA_RESERVE].killed = 1;
+  uint32_t fn = 0;
+  const auto fill = [&](uint64_t address) {
+    fn++;
+    arguments.functions[fn] = {address, 0};
+    arguments.table[fn - 1] = {fn, 1};
+  };
+#define GPUOS_FILL(name) fill(reinterpret_cast<uint64_t>(&operator_##name));
+  GPUOS_FILL(nop) // what changes the table is the dispatcher itself
+  fill(GPUOS_CHAIN);
+  GPUOS_FIXED_OPERATORS(GPUOS_FILL)
+  GPUOS_FILL(interpret)
+#undef GPUOS_FILL
+  // Its address is taken; no slot names it: see operators.cuh.
+  arguments.functions[fn + 1] = {reinterpret_cast<uint64_t>(&operator_reserve), 0};
 }

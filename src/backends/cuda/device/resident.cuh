@@ -1,38 +1,54 @@
-// What dispatcher and workers share: the launch's arguments, the mailboxes between them, and loads and
-// stores that say how far they have to be seen.
+// What dispatcher and workers share: the launch's arguments, task records and mailboxes between them, and loads
+// and stores that say how far they have to be seen.
 #pragma once
 
 #define GPUOS_BLOCK_THREADS 256
-#define GPUOS_MAILBOX_DEPTH 8
+#define GPUOS_MAILBOX_DEPTH 32
 #define GPUOS_HEARTBEAT_NS 2000000000ull
+// How long a kernel that is to leave waits for tasks that run, before it leaves without them.
+#define GPUOS_DRAIN_NS 500000000ull
 
-// Slots of the operators that this file's neighbours define.
-#define GPUOS_CUDA_NOP 0
-#define GPUOS_CUDA_ADD 1
-#define GPUOS_CUDA_RESERVE 2
+// A block's dynamic shared memory: a parameter block for the worker and one for chain, then the operators' scratch.
+// The dispatcher uses the same bytes for its own purposes.
+#define GPUOS_PARAMS_BYTES 4096
+#define GPUOS_SHARED_BYTES 32768
+#define GPUOS_DYNAMIC_BYTES (2 * GPUOS_PARAMS_BYTES + GPUOS_SHARED_BYTES)
 
-// An operator: all threads of a block call it for one tile; what it returns is the tile's status.
-typedef uint32_t (*OperatorFunction)(const uint64_t *params, uint32_t tile, uint32_t tiles);
+// Warps of the dispatcher's block that admit; the last one watches.
+#define GPUOS_MAX_SHARDS 6
+#define GPUOS_MAX_QUEUES 16
 
-// {function address; 0: the slot is empty} and the kill bit, which is read before each task.
-struct OperatorEntry {
-  uint64_t function;
+// An operator: all threads of a block call it for one tile; the or of what they return is the tile's status. `shared`
+// is the block's scratch, `data` what belongs to the table's entry.
+typedef uint32_t (*OperatorFunction)(const uint64_t *params, uint32_t tile, uint32_t tiles, char *shared, const uint32_t *data);
+
+// A function that slots may name. The address may change while tasks run, to one that computes the same.
+struct __align__(16) FunctionEntry {
+  uint64_t address;
+  uint64_t data;
+};
+
+// A slot of the operator table; only the dispatcher writes, so that changes are in order with tasks. {fn, version} is one word.
+struct __align__(8) SlotEntry {
+  uint32_t fn; // 0: empty
   uint32_t version;
-  uint32_t killed;
 };
 
-// One task on its way from the dispatcher to a worker: the descriptor's 128 bytes and where it came from.
-struct __align__(16) Letter {
+// A task that has been admitted: its descriptor, the function that its slot held then, and how far it is.
+struct __align__(32) TaskRecord {
   uint4 descriptor[8];
-  uint32_t queue;
-  uint32_t padding[3];
+  uint64_t function;
+  uint64_t data;
+  uint32_t status;  // not OK: it ends with this instead of running
+  uint32_t letters; // workers that share its tiles
+  uint32_t done;    // letters that are through
+  uint32_t worst;   // status of the first tile that failed
 };
 
-// One producer (the dispatcher's warp), one consumer. Letter i is in slot i % DEPTH; `full` of a slot is
-// i + 1 once it may be read, and `taken` counts the letters that have been read.
+// One producer (a warp of the dispatcher), one consumer. Word i is in place i % DEPTH: {sequence; phase, queue, letter}.
+// The phase, the highest bit, changes with each turn through the mailbox: so a word says whether it is new.
 struct __align__(128) Mailbox {
-  Letter letters[GPUOS_MAILBOX_DEPTH];
-  uint32_t full[GPUOS_MAILBOX_DEPTH];
+  uint64_t words[GPUOS_MAILBOX_DEPTH];
   uint32_t taken;
 };
 
@@ -40,21 +56,24 @@ struct ResidentArguments {
   // The segment that host and device share, as the device sees it. Offsets in it are those of the abi.
   char *host;
   // Device memory from here on.
-  Mailbox *mailboxes;
-  // {sequence, status} of each slot of each queue: [queues][slots].
-  uint64_t *completions;
-  // First sequence of each queue that is not complete, as far as the device knows: [queues].
-  uint32_t *marks;
-  OperatorEntry *table;
-  // Not 0: every block leaves.
-  uint32_t *leave;
+  Mailbox *mailboxes;    // [shards][workers]
+  TaskRecord *tasks;     // [queues][slots]
+  uint64_t *completions; // {sequence, status} of each slot of each queue: [queues][slots]
+  uint32_t *marks;       // first sequence of each queue that is not complete, as far as the device knows
+  uint32_t *heads;       // first sequence of each queue that is not admitted
+  SlotEntry *table;
+  FunctionEntry *functions;
+  uint32_t *killed; // by slot
+  uint32_t *leave;  // not 0: every block leaves
   uint32_t workers;
   uint32_t queues;
   uint32_t slots;
+  uint32_t shards;
   // Where things lie in the segment: here, since each look into the segment itself goes over PCIe.
   uint32_t records;      // the queue records
   uint32_t rings;        // the first queue's ring; its completions follow it
   uint32_t queue_stride; // from one queue's ring to the next one's
+  uint32_t control_slot; // the operator that changes the table
 };
 
 __device__ __forceinline__ uint4 load_host(const uint4 *address) {
@@ -77,6 +96,35 @@ __device__ __forceinline__ void store_host(uint32_t *address, uint32_t value) {
 
 __device__ __forceinline__ void store_host(uint64_t *address, uint64_t value) {
   asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(address), "l"(value) : "memory");
+}
+
+__device__ __forceinline__ uint32_t load_relaxed(const uint32_t *address) {
+  uint32_t value;
+  asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");
+  return value;
+}
+
+__device__ __forceinline__ uint64_t load_relaxed(const uint64_t *address) {
+  uint64_t value;
+  asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(value) : "l"(address) : "memory");
+  return value;
+}
+
+__device__ __forceinline__ uint4 load_relaxed(const uint4 *address) {
+  uint4 value;
+  asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+               : "l"(address)
+               : "memory");
+  return value;
+}
+
+__device__ __forceinline__ void store_relaxed(uint32_t *address, uint32_t value) {
+  asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
+}
+
+__device__ __forceinline__ void store_relaxed(uint64_t *address, uint64_t value) {
+  asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(address), "l"(value) : "memory");
 }
 
 __device__ __forceinline__ uint32_t load_acquire(const uint32_t *address) {
@@ -122,4 +170,23 @@ __device__ __forceinline__ const char *ring_of(const ResidentArguments &a, uint3
 
 __device__ __forceinline__ uint64_t *completions_of(const ResidentArguments &a, uint32_t queue) {
   return reinterpret_cast<uint64_t *>(a.host + a.rings + static_cast<size_t>(queue) * a.queue_stride + static_cast<size_t>(a.slots) * 128);
+}
+
+// The end of a task, for the host and for the tasks that wait for it. What it wrote comes first.
+__device__ __forceinline__ void publish_end(const ResidentArguments &a, uint32_t queue, uint32_t sequence, uint32_t status) {
+  const uint64_t word = (static_cast<uint64_t>(sequence) << 32) | status;
+  const uint32_t slot = sequence & (a.slots - 1);
+  if (status != GPUOS_STATUS_OK) atomicAdd_system(&queue_of(a, queue)->failures, 1u);
+  __threadfence_system();
+  store_host(completions_of(a, queue) + slot, word);
+  store_release(&a.completions[queue * a.slots + slot], word);
+}
+
+// Copies a parameter block, `lines` of 64 bytes, from the segment into shared memory; one that does not fit (or of
+// unknown length, 0 lines) is read where it is. All threads take part and are in step after it.
+__device__ __forceinline__ const uint64_t *bring_params(const char *from, uint32_t lines, char *to) {
+  if (lines == 0 || lines * 64 > GPUOS_PARAMS_BYTES) return reinterpret_cast<const uint64_t *>(from);
+  if (threadIdx.x < lines * 4) reinterpret_cast<uint4 *>(to)[threadIdx.x] = load_host(reinterpret_cast<const uint4 *>(from) + threadIdx.x);
+  __syncthreads();
+  return reinterpret_cast<const uint64_t *>(to);
 }

@@ -1,13 +1,14 @@
-// A worker: one block, which takes letters from its mailbox in order, waits for what each depends on, calls
-// the operator, and publishes the end. A worker never waits for a task that could be behind it: what a task
-// depends on was admitted before it, and every mailbox is read in order.
+// A worker: one block, which takes letters from its mailboxes, each in order, waits for what each task depends on, calls
+// the operator for its share of the tiles, and publishes the end with the last share. A worker never waits for a task
+// that could be behind it: what a task depends on in its own queue was admitted before it, through the same mailboxes;
+// tasks of other queues are complete by then.
 #pragma once
 
 // Waits for the dependencies of the task; its status is then OK or DEPENDENCY_FAILED.
 __device__ uint32_t await_dependencies(const ResidentArguments &a, const gpuos_descriptor *d, uint32_t queue) {
   if ((d->flags & GPUOS_FLAG_AFTER) != 0) {
     while (!is_before(d->after, load_acquire(&a.marks[queue]))) {
-      if (load_acquire(a.leave) != 0) return GPUOS_STATUS_CANCELLED;
+      if (load_relaxed(a.leave) != 0) return GPUOS_STATUS_CANCELLED;
     }
   }
   uint32_t status = GPUOS_STATUS_OK;
@@ -19,7 +20,7 @@ __device__ uint32_t await_dependencies(const ResidentArguments &a, const gpuos_d
     const uint64_t *word = &a.completions[other * a.slots + (producer & (a.slots - 1))];
     uint64_t seen = load_acquire(word);
     while (is_before(static_cast<uint32_t>(seen >> 32), producer)) {
-      if (load_acquire(a.leave) != 0) return GPUOS_STATUS_CANCELLED;
+      if (load_relaxed(a.leave) != 0) return GPUOS_STATUS_CANCELLED;
       seen = load_acquire(word);
     }
     if (static_cast<uint32_t>(seen >> 32) == producer && static_cast<uint32_t>(seen) != GPUOS_STATUS_OK) {
@@ -29,60 +30,92 @@ __device__ uint32_t await_dependencies(const ResidentArguments &a, const gpuos_d
   return status;
 }
 
-__device__ void worker(const ResidentArguments &a, uint32_t index) {
-  __shared__ Letter letter;
+// The shares of the letter's tiles: letter i of n has tiles i, i + n, ... All threads; the or of what they find.
+__device__ uint32_t run_tiles(const ResidentArguments &a, const TaskRecord &task, uint32_t letter, char *shared) {
+  const gpuos_descriptor *d = reinterpret_cast<const gpuos_descriptor *>(task.descriptor);
+  const OperatorFunction function = reinterpret_cast<OperatorFunction>(task.function);
+  const uint32_t *data = reinterpret_cast<const uint32_t *>(task.data);
+  const uint64_t *params = d->pointers;
+  if ((d->flags & GPUOS_FLAG_PARAMS) != 0) params = bring_params(a.host + d->params, d->param_lines, shared);
+  char *scratch = shared + 2 * GPUOS_PARAMS_BYTES;
+  for (uint32_t tile = letter; tile < d->tiles; tile += task.letters) {
+    if (load_relaxed(&a.killed[d->operator_]) != 0) return GPUOS_STATUS_KILLED;
+    const uint32_t status = task.function == GPUOS_CHAIN
+                                ? run_chain(a, params, tile, d->tiles, shared + GPUOS_PARAMS_BYTES, scratch)
+                                : __syncthreads_or(function(params, tile, d->tiles, scratch, data));
+    if (status != GPUOS_STATUS_OK) return status;
+  }
+  return GPUOS_STATUS_OK;
+}
+
+__device__ void worker(const ResidentArguments &a, uint32_t index, char *shared) {
+  __shared__ TaskRecord task;
+  __shared__ uint64_t word;
   __shared__ uint32_t gate;
-  Mailbox &mailbox = a.mailboxes[index];
-  const gpuos_descriptor *d = reinterpret_cast<const gpuos_descriptor *>(letter.descriptor);
-  for (uint32_t number = 0;; number++) {
-    if (threadIdx.x == 0) {
-      gate = GPUOS_STATUS_OK;
+  const gpuos_descriptor *d = reinterpret_cast<const gpuos_descriptor *>(task.descriptor);
+  const uint32_t lane = threadIdx.x & 31;
+  // Lane s of the first warp looks at the mailbox of shard s.
+  Mailbox *mailbox = a.mailboxes + static_cast<size_t>(min(lane, a.shards - 1)) * a.workers + index;
+  uint32_t taken = mailbox->taken;
+  uint32_t last = 0; // the shard that the last letter came from
+  for (;;) {
+    if (threadIdx.x < 32) {
       uint32_t idle = 0;
-      while (load_acquire(&mailbox.full[number % GPUOS_MAILBOX_DEPTH]) != number + 1) {
-        if (load_acquire(a.leave) != 0) {
-          gate = GPUOS_STATUS_CANCELLED;
-          break;
-        }
+      uint32_t ready = 0;
+      uint64_t mine = 0;
+      for (;;) {
+        const uint32_t phase = ((taken / GPUOS_MAILBOX_DEPTH) & 1) ^ 1;
+        mine = load_relaxed(&mailbox->words[taken % GPUOS_MAILBOX_DEPTH]);
+        ready = __ballot_sync(0xffffffffu, lane < a.shards && (mine >> 63) == phase);
+        if (ready != 0) break;
+        if (load_relaxed(a.leave) != 0) break;
         if (++idle > 4000) __nanosleep(500);
       }
-    }
-    __syncthreads();
-    if (gate == GPUOS_STATUS_CANCELLED) return;
-    if (threadIdx.x < sizeof(Letter) / 16) {
-      reinterpret_cast<uint4 *>(&letter)[threadIdx.x] =
-          reinterpret_cast<const uint4 *>(&mailbox.letters[number % GPUOS_MAILBOX_DEPTH])[threadIdx.x];
-    }
-    __syncthreads();
-    const uint32_t sequence = d->tag0;
-    if (threadIdx.x == 0) {
-      store_release(&mailbox.taken, number + 1);
-      uint32_t status = await_dependencies(a, d, letter.queue);
-      if (status == GPUOS_STATUS_OK) {
-        if (d->operator_ >= GPUOS_OPERATOR_SLOTS) status = GPUOS_STATUS_OUT_OF_RANGE_ID;
-        else if (a.table[d->operator_].killed != 0) status = GPUOS_STATUS_KILLED;
-        else if (a.table[d->operator_].function == 0) status = GPUOS_STATUS_EMPTY_SLOT;
+      if (ready == 0) {
+        if (lane == 0) gate = GPUOS_STATUS_CANCELLED;
+      } else {
+        // In turn, so that no shard waits for ever: the first after the last one.
+        const uint32_t later = ready & ~((2u << last) - 1);
+        last = __ffs(later != 0 ? later : ready) - 1;
+        const uint64_t letter = __shfl_sync(0xffffffffu, mine, last);
+        if (lane == last) taken++;
+        const uint32_t sequence = static_cast<uint32_t>(letter);
+        const uint32_t queue = (letter >> 48) & 0xff;
+        // The record, and all that the tasks before have written, comes after the letter.
+        __threadfence();
+        const uint4 *record = reinterpret_cast<const uint4 *>(&a.tasks[static_cast<size_t>(queue) * a.slots + (sequence & (a.slots - 1))]);
+        if (lane < sizeof(TaskRecord) / 16) reinterpret_cast<uint4 *>(&task)[lane] = load_relaxed(record + lane);
+        if (lane == last) store_relaxed(&mailbox->taken, taken);
+        __syncwarp();
+        if (lane == 0) {
+          word = letter;
+          uint32_t status = await_dependencies(a, d, queue);
+          if (status == GPUOS_STATUS_OK) status = task.status;
+          gate = status;
+        }
       }
-      gate = status;
     }
     __syncthreads();
     uint32_t status = gate;
-    if (status == GPUOS_STATUS_OK) {
-      const OperatorFunction function =
-          reinterpret_cast<OperatorFunction>(*reinterpret_cast<volatile uint64_t *>(&a.table[d->operator_].function));
-      const uint64_t *params = (d->flags & GPUOS_FLAG_PARAMS) != 0 ? reinterpret_cast<const uint64_t *>(a.host + d->params) : d->pointers;
-      for (uint32_t tile = 0; tile < d->tiles && status == GPUOS_STATUS_OK; tile++) {
-        status = __syncthreads_or(function(params, tile, d->tiles));
-      }
-    }
+    if (status == GPUOS_STATUS_CANCELLED) return;
+    if (status == GPUOS_STATUS_OK) status = run_tiles(a, task, static_cast<uint32_t>(word >> 32) & 0xffff, shared);
     __syncthreads();
     if (threadIdx.x == 0) {
-      const uint64_t word = (static_cast<uint64_t>(sequence) << 32) | status;
-      const uint32_t slot = sequence & (a.slots - 1);
-      // What the task wrote comes before its end, on the device and on the host.
-      __threadfence_system();
-      if (status != GPUOS_STATUS_OK) atomicAdd_system(&queue_of(a, letter.queue)->failures, 1u);
-      store_host(completions_of(a, letter.queue) + slot, word);
-      store_release(&a.completions[letter.queue * a.slots + slot], word);
+      const uint32_t sequence = static_cast<uint32_t>(word);
+      const uint32_t queue = (word >> 48) & 0xff;
+      bool over = true;
+      if (task.letters > 1) {
+        TaskRecord &shared_task = a.tasks[static_cast<size_t>(queue) * a.slots + (sequence & (a.slots - 1))];
+        if (status != GPUOS_STATUS_OK) atomicCAS(&shared_task.worst, GPUOS_STATUS_OK, status);
+        // What this share has written comes before its end, and those of all shares before that of the task.
+        __threadfence();
+        over = atomicAdd(&shared_task.done, 1u) + 1 == task.letters;
+        if (over) {
+          __threadfence();
+          status = load_relaxed(&shared_task.worst);
+        }
+      }
+      if (over) publish_end(a, queue, sequence, status);
     }
   }
 }

@@ -660,7 +660,7 @@ export function chain(params: usize, tile: i32, tiles: i32, scratch: usize): i32
   const table = load<u32>(CONTROL_ADDRESS + CONTROL_OPERATOR_TABLE);
   for (let stage: u32 = 0; stage < stages; stage++) {
     const at = words + 8 + (stage << 3);
-    const slot = table + load<u32>(at) * OPERATOR_SLOT_BYTES;
+    const slot = table + (load<u32>(at) & 0xffff) * OPERATOR_SLOT_BYTES;
     if (atomic.load<u32>(slot + OPERATOR_SLOT_STATE) == SLOT_STATE_KILLED) return STATUS_KILLED;
     const fn = <u32>atomic.load<u64>(slot);
     if (fn == 0) return STATUS_EMPTY_SLOT;

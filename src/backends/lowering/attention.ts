@@ -1,6 +1,6 @@
-import { attentionScale } from '../../../ops/attention.ts';
-import type { Attributes } from '../../../ops/define.ts';
-import type { KernelCall, OperandView } from '../../backend.ts';
+import { attentionScale } from '../../ops/attention.ts';
+import type { Attributes } from '../../ops/define.ts';
+import type { KernelCall, OperandView } from '../backend.ts';
 import { at, broadcastTo, call, coalesce, floatBits, product, spaceWords } from './words.ts';
 
 // Measured: floating-point operations a nanosecond of the two products, and nanoseconds a score for its softmax; one

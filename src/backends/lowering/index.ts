@@ -3,9 +3,9 @@
  * block. The blocks are told in `device/operators/`, each where its kernel is. Offsets are not in them: the caller adds
  * a view's offset to its pointer.
  */
-import { GpuosError } from '../../../errors.ts';
-import type { Attributes } from '../../../ops/define.ts';
-import type { KernelCall, OperandView } from '../../backend.ts';
+import { GpuosError } from '../../errors.ts';
+import type { Attributes } from '../../ops/define.ts';
+import type { KernelCall, OperandView } from '../backend.ts';
 import { lowerAttention, lowerRotary } from './attention.ts';
 import { lowerCacheWrite, lowerCompress, lowerDecompress, lowerEvict, lowerPrefixMatch } from './cache.ts';
 import { lowerTile } from './copy.ts';
@@ -145,6 +145,6 @@ export function lower(
   options: MatmulOptions = {},
 ): KernelCall {
   const lowering = LOWERINGS.get(name);
-  if (!lowering) throw new GpuosError('GPUOS_UNKNOWN_OPERATOR', `${name} has no kernel on the wasm device: it is not a fixed operator.`);
+  if (!lowering) throw new GpuosError('GPUOS_UNKNOWN_OPERATOR', `${name} has no kernel: it is not a fixed operator.`);
   return lowering(inputs, outputs, attributes, options);
 }

@@ -1,5 +1,5 @@
-import type { Shape } from '../../../ops/define.ts';
-import type { KernelCall, OperandView } from '../../backend.ts';
+import type { Shape } from '../../ops/define.ts';
+import type { KernelCall, OperandView } from '../backend.ts';
 
 const BITS = new DataView(new ArrayBuffer(8));
 

@@ -1,8 +1,8 @@
-import { GpuosError } from '../../../errors.ts';
-import type { Attributes, Shape } from '../../../ops/define.ts';
-import { gatherAxes } from '../../../ops/indexing.ts';
-import { normalizeAxis } from '../../../ops/shape.ts';
-import type { KernelCall, OperandView } from '../../backend.ts';
+import { GpuosError } from '../../errors.ts';
+import type { Attributes, Shape } from '../../ops/define.ts';
+import { gatherAxes } from '../../ops/indexing.ts';
+import { normalizeAxis } from '../../ops/shape.ts';
+import type { KernelCall, OperandView } from '../backend.ts';
 import { at, call, elementBits, product } from './words.ts';
 
 const COPY_NS = 0.2;

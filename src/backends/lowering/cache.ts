@@ -1,5 +1,5 @@
-import type { Attributes } from '../../../ops/define.ts';
-import type { KernelCall, OperandView } from '../../backend.ts';
+import type { Attributes } from '../../ops/define.ts';
+import type { KernelCall, OperandView } from '../backend.ts';
 import { at, call, coalesce, product, spaceWords } from './words.ts';
 
 const COPY_NS = 0.2;

@@ -1,6 +1,6 @@
-import type { Shape } from '../../../ops/define.ts';
-import { strides as contiguousStrides } from '../../../ops/shape.ts';
-import type { KernelCall, OperandView } from '../../backend.ts';
+import type { Shape } from '../../ops/define.ts';
+import { strides as contiguousStrides } from '../../ops/shape.ts';
+import type { KernelCall, OperandView } from '../backend.ts';
 import { at, call, coalesce, product, type Space } from './words.ts';
 
 // Elements of a unit, about: small enough to share out, large enough that a unit's start does not count.

@@ -1,7 +1,7 @@
-import type { Attributes, Shape } from '../../../ops/define.ts';
-import { matmulSizes } from '../../../ops/matrix.ts';
-import { strides as contiguousStrides } from '../../../ops/shape.ts';
-import type { KernelCall, OperandView } from '../../backend.ts';
+import type { Attributes, Shape } from '../../ops/define.ts';
+import { matmulSizes } from '../../ops/matrix.ts';
+import { strides as contiguousStrides } from '../../ops/shape.ts';
+import type { KernelCall, OperandView } from '../backend.ts';
 import { at, broadcastTo, call, coalesce, product, spaceWords } from './words.ts';
 
 /** How a matrix product is to be run; what is left out is chosen by its sizes. */
