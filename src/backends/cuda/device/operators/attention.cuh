@@ -21,6 +21,7 @@ struct Attention {
   uint32_t rank;
   const uint32_t *dims;  // then strides of q, k, v, mask, output
 };
+static_assert(sizeof(Attention) <= STAGED_BYTES / 2, "it lies behind its dims");
 
 // What one warp has of R query rows after its part of the keys: maximum, sum, weighted values.
 template <uint32_t R>
@@ -55,27 +56,35 @@ __device__ __forceinline__ void score(const Attention &a, const float *q, const 
   float *slice = scratch;
   float *queries = scratch + KEYS * (DEPTH + 1);
   const bool by_keys = a.k_row == 1 && a.k_column != 1;
+  // Element j of a lane: of its own key the j-th, or of each second key the same.
   const uint32_t key = by_keys ? lane : lane / DEPTH;
   const uint32_t element = by_keys ? 0 : lane % DEPTH;
+  const int64_t step = by_keys ? a.k_column : 2 * a.k_row;
+  const float *from = k + a.k_row * key + a.k_column * element;
+  float *to = slice + key * (DEPTH + 1) + element;
+  const uint32_t next = by_keys ? 1 : 2 * (DEPTH + 1);
 #pragma unroll
   for (uint32_t r = 0; r < R; r++) dots[r] = 0;
   for (uint32_t d0 = 0; d0 < a.D; d0 += DEPTH) {
     const uint32_t depth = min(DEPTH, a.D - d0);
+    // How many of its sixteen are there.
+    uint32_t there = 0;
+    if (by_keys) there = key < count ? depth : 0;
+    else if (element < depth && key < count) there = (count - key + 1) / 2;
     float held[16];
+    const float *at = from;
 #pragma unroll
     for (uint32_t j = 0; j < 16; j++) {
-      const uint32_t row = by_keys ? key : key + 2 * j;
-      const uint32_t d = by_keys ? j : element;
-      held[j] = row < count && d < depth ? k[row * a.k_row + (d0 + d) * a.k_column] : 0.0f;
+      held[j] = j < there ? *at : 0.0f;
+      at += step;
     }
+    from += a.k_column * DEPTH;
     __syncwarp();
 #pragma unroll
-    for (uint32_t j = 0; j < 16; j++) {
-      slice[(by_keys ? key : key + 2 * j) * (DEPTH + 1) + (by_keys ? j : element)] = held[j];
-    }
+    for (uint32_t j = 0; j < 16; j++) to[j * next] = held[j];
     for (uint32_t i = lane; i < R * DEPTH; i += 32) {
       const uint32_t d = i % DEPTH;
-      queries[i] = d < depth ? q[min(i / DEPTH, rows - 1) * a.q_row + (d0 + d) * a.q_column] : 0.0f;
+      queries[i] = d < depth ? q[min(i / DEPTH, rows - 1) * a.q_row + a.q_column * (d0 + d)] : 0.0f;
     }
     __syncwarp();
 #pragma unroll
@@ -90,7 +99,7 @@ __device__ __forceinline__ void score(const Attention &a, const float *q, const 
 // Rows `i0` to `i0 + rows - 1` of one head, with every `splits`-th slice of keys from `split` on, and the columns of v
 // from `c0` on.
 template <uint32_t R>
-__device__ __forceinline__ void mix(const Attention &a, const float *q, const float *k, const float *v, const float *mask, uint32_t i0,
+__device__ __noinline__ void mix(const Attention &a, const float *q, const float *k, const float *v, const float *mask, uint32_t i0,
                                     uint32_t rows, uint32_t split, uint32_t splits, uint32_t c0, float *scratch, Mixed<R> &mixed) {
   const uint32_t lane = threadIdx.x & 31;
   float *weights = scratch + KEYS * (DEPTH + 1) + R * DEPTH;
@@ -179,7 +188,7 @@ __device__ __forceinline__ void join_splits(uint32_t splits, const float *parts,
 
 // Units [first, last): jobs of up to R rows, whose first rows are multiples of R in each head.
 template <uint32_t R>
-__device__ __noinline__ void attend(const Attention &a, uint32_t first, uint32_t last, char *shared) {
+__device__ __forceinline__ void attend(const Attention &a, uint32_t first, uint32_t last, char *shared) {
   constexpr uint32_t WIDTH = 2 + 32 * PIECES;
   static_assert(R * WIDTH <= WARP_FLOATS<R>, "what is mixed fits where the slices were");
   const uint32_t lane = threadIdx.x & 31;
@@ -195,8 +204,6 @@ __device__ __noinline__ void attend(const Attention &a, uint32_t first, uint32_t
   const uint32_t split = warp % splits;
   float *parts = reinterpret_cast<float *>(shared + STAGED_BYTES);
   float *scratch = parts + warp * WARP_FLOATS<R>;
-  // Others may still be at the tile before.
-  __syncthreads();
   for (uint32_t base = begin; base < end; base += teams) {
     const uint32_t job = base + warp / splits;
     const bool works = warp < teams * splits && job < end;
@@ -265,30 +272,39 @@ __device__ __noinline__ uint32_t operator_attention(const uint64_t *params, uint
   const uint32_t first = unit_bound(units, tile, tiles);
   const uint32_t last = unit_bound(units, tile + 1, tiles);
   if (first >= last) return GPUOS_STATUS_OK;
-  Attention a;
-  a.q = pointer_at<const float>(params, 0);
-  a.k = pointer_at<const float>(params, 1);
-  a.v = pointer_at<const float>(params, 2);
-  a.mask = pointer_at<const float>(params, 3);
-  a.out = pointer_at<float>(params, 4);
-  a.Sq = words[1];
-  a.Sk = words[2];
-  a.D = words[3];
-  a.Dv = words[4];
-  a.scale = __uint_as_float(words[5]);
-  a.causal = words[6] != 0;
-  a.q_row = static_cast<int32_t>(words[7]);
-  a.q_column = static_cast<int32_t>(words[8]);
-  a.k_row = static_cast<int32_t>(words[9]);
-  a.k_column = static_cast<int32_t>(words[10]);
-  a.v_row = static_cast<int32_t>(words[11]);
-  a.v_column = static_cast<int32_t>(words[12]);
-  a.mask_row = static_cast<int32_t>(words[13]);
-  a.mask_column = static_cast<int32_t>(words[14]);
-  a.out_row = static_cast<int32_t>(words[15]);
-  a.rank = words[16];
-  a.dims = stage(words + 17, 6 * a.rank, shared);
-  if (a.Sq > 1 && last - first > 1) attend<4>(a, first, last, shared);
+  const uint32_t Sq = words[1];
+  const uint32_t rank = words[16];
+  // Others may still be at the tile before.
+  __syncthreads();
+  const uint32_t *dims = stage(words + 17, 6 * rank, shared);
+  // In shared memory, so that it takes neither registers nor stack.
+  Attention &a = *reinterpret_cast<Attention *>(shared + STAGED_BYTES / 2);
+  if (threadIdx.x == 0) {
+    a.q = pointer_at<const float>(params, 0);
+    a.k = pointer_at<const float>(params, 1);
+    a.v = pointer_at<const float>(params, 2);
+    a.mask = pointer_at<const float>(params, 3);
+    a.out = pointer_at<float>(params, 4);
+    a.Sq = Sq;
+    a.Sk = words[2];
+    a.D = words[3];
+    a.Dv = words[4];
+    a.scale = __uint_as_float(words[5]);
+    a.causal = words[6] != 0;
+    a.q_row = static_cast<int32_t>(words[7]);
+    a.q_column = static_cast<int32_t>(words[8]);
+    a.k_row = static_cast<int32_t>(words[9]);
+    a.k_column = static_cast<int32_t>(words[10]);
+    a.v_row = static_cast<int32_t>(words[11]);
+    a.v_column = static_cast<int32_t>(words[12]);
+    a.mask_row = static_cast<int32_t>(words[13]);
+    a.mask_column = static_cast<int32_t>(words[14]);
+    a.out_row = static_cast<int32_t>(words[15]);
+    a.rank = rank;
+    a.dims = dims;
+  }
+  __syncthreads();
+  if (Sq > 1 && last - first > 1) attend<4>(a, first, last, shared);
   else attend<1>(a, first, last, shared);
   return GPUOS_STATUS_OK;
 }

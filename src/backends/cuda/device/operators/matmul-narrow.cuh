@@ -24,32 +24,19 @@ __device__ __forceinline__ bool loads_four(const Product &p) {
   return (p.packed || p.b_column == 1) && ((reinterpret_cast<uint64_t>(p.b) | static_cast<uint64_t>(p.b_row * 4)) & 15) == 0;
 }
 
-// The rows of A as they can be read: element (row, k) at rows[row * row_step + k * k_step].
-struct Rows {
-  const float *rows;
-  int64_t row_step;
-  int64_t k_step;
-};
-
-// Floats of the scratch that sums of the block's threads need.
+// Floats of the scratch that sums of the block's threads need; behind them are the rows of A.
 __device__ __forceinline__ uint32_t sum_floats() { return 4 * blockDim.x; }
+__device__ __forceinline__ uint32_t row_floats() { return (GPUOS_SHARED_BYTES - STAGED_BYTES) / 4 - sum_floats(); }
 
-// The rows of A, at most R, behind the room for sums. `by_rows`: row by row, else k by k.
+// `depth` columns of A from `k0` on, k by k with R rows each, zeros past the last. Begins and ends with a barrier.
 template <uint32_t R>
-__device__ __forceinline__ Rows rows_of(const Product &p, bool by_rows, float *scratch) {
-  const uint32_t room = (GPUOS_SHARED_BYTES - STAGED_BYTES) / 4 - sum_floats();
-  float *copy = scratch + sum_floats();
-  // Others may still read what was there before.
+__device__ __forceinline__ void stage_rows(const Product &p, uint32_t k0, uint32_t depth, float *rows) {
   __syncthreads();
-  if (static_cast<uint64_t>(R) * p.k > room) return {p.a, p.a_row, p.a_column};
-  const int64_t row_step = by_rows ? p.k : 1;
-  const int64_t k_step = by_rows ? 1 : R;
-  for (uint32_t r = 0; r < p.m; r++) {
-    const float *row = p.a + r * p.a_row;
-    for (uint32_t k = threadIdx.x; k < p.k; k += blockDim.x) copy[r * row_step + k * k_step] = row[k * p.a_column];
+  for (uint32_t r = 0; r < R; r++) {
+    const float *row = p.a + r * p.a_row + k0 * p.a_column;
+    for (uint32_t k = threadIdx.x; k < depth; k += blockDim.x) rows[k * R + r] = r < p.m ? row[k * p.a_column] : 0.0f;
   }
   __syncthreads();
-  return {copy, row_step, k_step};
 }
 
 // Every thread has four columns and each groups-th k. Four consecutive columns where they can be loaded at once, else
@@ -57,7 +44,8 @@ __device__ __forceinline__ Rows rows_of(const Product &p, bool by_rows, float *s
 template <uint32_t R>
 __device__ __noinline__ void sweep_columns(const Product &given, float *scratch) {
   const Product p = given;
-  const Rows a = rows_of<R>(p, false, scratch);
+  float *rows = scratch + sum_floats();
+  const uint32_t pass = row_floats() / R;
   uint32_t across = 1;
   while (4 * across < p.n && 2 * across <= blockDim.x) across *= 2;
   const uint32_t groups = blockDim.x / across;
@@ -77,28 +65,32 @@ __device__ __noinline__ void sweep_columns(const Product &given, float *scratch)
     auto add = [&](uint32_t k, const float(&b)[4]) {
 #pragma unroll
       for (uint32_t r = 0; r < R; r++) {
-        const float value = a.rows[(R == 1 ? 0 : min(r, p.m - 1)) * a.row_step + k * a.k_step];
+        const float value = rows[k * R + r];
 #pragma unroll
         for (uint32_t j = 0; j < 4; j++) sums[r][j] += value * b[j];
       }
     };
-    if (group < groups && column < p.n) {
+    for (uint32_t k0 = 0; k0 < p.k; k0 += pass) {
+      const uint32_t depth = min(pass, p.k - k0);
+      if (n0 == 0 || p.k > pass) stage_rows<R>(p, k0, depth, rows);
+      if (group >= groups || column >= p.n) continue;
+      const float *b = p.b + k0 * p.b_row;
       if (four && (p.packed || column + 4 <= p.n)) {
-        const float *from = p.b + column_offset(p, column);
+        b += column_offset(p, column);
 #pragma unroll 4
-        for (uint32_t k = group; k < p.k; k += groups) {
-          const float4 b = *reinterpret_cast<const float4 *>(from + k * p.b_row);
-          add(k, {b.x, b.y, b.z, b.w});
+        for (uint32_t k = group; k < depth; k += groups) {
+          const float4 held = *reinterpret_cast<const float4 *>(b + k * p.b_row);
+          add(k, {held.x, held.y, held.z, held.w});
         }
-      } else {
-        const float *from[4];
+        continue;
+      }
+      const float *from[4];
 #pragma unroll
-        for (uint32_t j = 0; j < 4; j++) from[j] = p.b + column_offset(p, min(column + j * step, p.n - 1));
+      for (uint32_t j = 0; j < 4; j++) from[j] = b + column_offset(p, min(column + j * step, p.n - 1));
 #pragma unroll 4
-        for (uint32_t k = group; k < p.k; k += groups) {
-          const int64_t offset = k * p.b_row;
-          add(k, {from[0][offset], from[1][offset], from[2][offset], from[3][offset]});
-        }
+      for (uint32_t k = group; k < depth; k += groups) {
+        const int64_t offset = k * p.b_row;
+        add(k, {from[0][offset], from[1][offset], from[2][offset], from[3][offset]});
       }
     }
 #pragma unroll
@@ -134,12 +126,33 @@ __device__ __noinline__ void sweep_columns(const Product &given, float *scratch)
   }
 }
 
+// The rows of A as they can be read: element (row, k) at rows[row * row_step + k * k_step].
+struct Rows {
+  const float *rows;
+  int64_t row_step;
+  int64_t k_step;
+};
+
+// The rows of A one after the other in shared memory, or as they lie if they do not fit.
+__device__ __forceinline__ Rows rows_of(const Product &p, float *scratch) {
+  float *copy = scratch + sum_floats();
+  // Others may still read what was there before.
+  __syncthreads();
+  if (static_cast<uint64_t>(p.m) * p.k > row_floats()) return {p.a, p.a_row, p.a_column};
+  for (uint32_t r = 0; r < p.m; r++) {
+    const float *row = p.a + r * p.a_row;
+    for (uint32_t k = threadIdx.x; k < p.k; k += blockDim.x) copy[r * p.k + k] = row[k * p.a_column];
+  }
+  __syncthreads();
+  return {copy, p.k, 1};
+}
+
 // Where k is what lies consecutively in B: a warp has V columns, and its lanes consecutive k. If there are fewer columns
 // than warps, several share one, each with a part of k.
 template <uint32_t R, uint32_t V>
 __device__ __noinline__ void dot_columns(const Product &given, float *scratch) {
   const Product p = given;
-  const Rows a = rows_of<R>(p, true, scratch);
+  const Rows a = rows_of(p, scratch);
   const uint32_t lane = threadIdx.x & 31;
   const uint32_t warp = threadIdx.x / 32;
   const uint32_t warps = blockDim.x / 32;
@@ -155,7 +168,7 @@ __device__ __noinline__ void dot_columns(const Product &given, float *scratch) {
       const float *from[V];
 #pragma unroll
       for (uint32_t j = 0; j < V; j++) from[j] = p.b + min(first + j, p.n - 1) * p.b_column;
-#pragma unroll 4
+#pragma unroll (R == 8 ? 2 : 4)
       for (uint32_t k = 32 * share + lane; k < p.k; k += 32 * shares) {
         float b[V];
 #pragma unroll
