@@ -37,7 +37,6 @@ afterAll(() => {
 function pair(firstId?: number, shape = SHAPE) {
   const segment = SharedSegment.create(channelBytes(shape));
   segments.push(segment);
-  segment.unlink();
   const channel = Channel.create(segment.view, segment.address, shape);
   const opened = Channel.open(segment.view, segment.address, shape);
   const state = { seen: 'running' as ReturnType<Peer['look']>, ended: 0 };
@@ -211,7 +210,6 @@ describe.skipIf(NONE)(NONE ? 'Channel (skipped: not Linux)' : 'Channel', () => {
   it('is opened only where one of this version is', () => {
     const segment = SharedSegment.create(channelBytes(SHAPE));
     segments.push(segment);
-    segment.unlink();
     expect(() => Channel.open(segment.view, segment.address, SHAPE)).toThrow(/GPUOS_ABI_MISMATCH/);
     Channel.create(segment.view, segment.address, SHAPE);
     expect(Channel.open(segment.view, segment.address, SHAPE).slots).toHaveLength(4);

@@ -38,16 +38,11 @@ function later(ms: number, ...commands: readonly (readonly [signal: string, pid:
 }
 
 const segments = (): string[] => readdirSync('/dev/shm').filter((name) => name.startsWith('gpuos-'));
-/** Other tests' segments have names for a moment. */
-const noSegmentStays = async (): Promise<boolean> => {
-  const seen = segments();
-  return await eventually(() => segments().every((name) => !seen.includes(name)), 3000);
-};
-
 let marks = 0;
 /** A program with a device process, and how to find what is left of both. */
 async function program(how: string, options: { fake?: Record<string, string | number>; wait?: boolean; group?: boolean } = {}) {
   const mark = `${process.pid}-${marks++}`;
+  const before = segments();
   const child = spawn(process.execPath, [fileURLToPath(new URL('process-program.mjs', import.meta.url)), how, theatre.folder], {
     env: environment({ ...options.fake, FAKE_mark: mark }),
     stdio: ['ignore', 'pipe', 'pipe'],
@@ -68,6 +63,8 @@ async function program(how: string, options: { fake?: Record<string, string | nu
     ended,
     devicePid: () => Number(/ready (\d+)/.exec(said.out)?.[1]),
     gone: (ms = 3000) => eventually(() => processesWith(`FAKE_mark=${mark}\0`).length === 0, ms),
+    /** Other tests' segments have names for a moment. */
+    noSegmentStays: () => eventually(() => segments().every((name) => before.includes(name)), 3000),
     alive: () => processesWith(`FAKE_mark=${mark}\0`),
   };
   if (options.wait !== false && !(await eventually(() => said.out.includes('ready'), 20_000))) throw new Error(said.errors);
@@ -236,14 +233,14 @@ describe.skipIf(SKIP)(named('what a program leaves behind'), () => {
     ['stop', 0],
     ['stopped', 3],
   ])('nothing, when it comes to its end: %s', async (how, code) => {
-    const { said, ended, gone } = await program(how);
+    const { said, ended, gone, noSegmentStays } = await program(how);
     expect([await ended, /on purpose/.exec(said.errors)?.[0] ?? said.errors]).toEqual([code, how === 'throw' ? 'on purpose' : '']);
     expect(await gone()).toBe(true);
     expect(await noSegmentStays()).toBe(true);
   });
 
   it.each(['wait', 'blocked'])('nothing, when it is killed: %s', async (how) => {
-    const { child, ended, gone, alive, devicePid } = await program(how);
+    const { child, ended, gone, alive, devicePid, noSegmentStays } = await program(how);
     expect(alive().sort()).toEqual([child.pid, devicePid()].sort());
     child.kill('SIGKILL');
     expect(await ended).toBe('SIGKILL');
@@ -259,7 +256,7 @@ describe.skipIf(SKIP)(named('what a program leaves behind'), () => {
   });
 
   it.each([80, 160, 240, 320, 400, 500, 600, 800])('nothing, when it is killed %i ms after its own start', async (ms) => {
-    const { child, gone } = await program('wait', { wait: false });
+    const { child, gone, noSegmentStays } = await program('wait', { wait: false });
     await new Promise((resolve) => setTimeout(resolve, ms));
     child.kill('SIGKILL');
     expect(await gone(4000)).toBe(true);

@@ -16,7 +16,7 @@ afterEach(() => {
 
 describe.skipIf(NONE)(NONE ? 'SharedSegment (skipped: no /dev/shm)' : 'SharedSegment', () => {
   it('is whole pages of zeros for this user alone, all of them reserved', () => {
-    const segment = keep(SharedSegment.create(100_000));
+    const segment = keep(SharedSegment.create(100_000, { named: true }));
     const { mode, size, blocks } = statSync(fileOf(segment));
     expect(mode & 0o777).toBe(0o600);
     expect(segment.bytes).toBeGreaterThanOrEqual(100_000);
@@ -27,7 +27,7 @@ describe.skipIf(NONE)(NONE ? 'SharedSegment (skipped: no /dev/shm)' : 'SharedSeg
   });
 
   it('shows the same bytes to whoever attaches, by name or by the open file', () => {
-    const segment = keep(SharedSegment.create(4096));
+    const segment = keep(SharedSegment.create(4096, { named: true }));
     const named = keep(SharedSegment.attach(segment.name!, 4096));
     const inherited = keep(SharedSegment.inherit(openSync(fileOf(segment), 'r+'), 4096));
     new Uint32Array(segment.view)[7] = 0xabcdef01;
@@ -38,7 +38,7 @@ describe.skipIf(NONE)(NONE ? 'SharedSegment (skipped: no /dev/shm)' : 'SharedSeg
   });
 
   it('has no name after unlink, and works on', () => {
-    const segment = keep(SharedSegment.create(4096));
+    const segment = keep(SharedSegment.create(4096, { named: true }));
     segment.unlink();
     segment.unlink();
     expect(existsSync(fileOf(segment))).toBe(false);
@@ -47,8 +47,16 @@ describe.skipIf(NONE)(NONE ? 'SharedSegment (skipped: no /dev/shm)' : 'SharedSeg
     expect(new Uint32Array(segment.view)[0]).toBe(1);
   });
 
-  it('is refused where it is smaller than expected: reading past its end would end the process', () => {
+  it('has no name unless it is asked for', () => {
+    const before = readdirSync('/dev/shm');
     const segment = keep(SharedSegment.create(4096));
+    expect(segment.name).toBeUndefined();
+    expect(readdirSync('/dev/shm').filter((name) => name.startsWith('gpuos-') && !before.includes(name))).toEqual([]);
+    expect(fstatSync(segment.descriptor)).toMatchObject({ nlink: 0, size: segment.bytes });
+  });
+
+  it('is refused where it is smaller than expected: reading past its end would end the process', () => {
+    const segment = keep(SharedSegment.create(4096, { named: true }));
     expect(() => SharedSegment.attach(segment.name!, segment.bytes + 1)).toThrow(/GPUOS_ABI_MISMATCH/);
     expect(() => SharedSegment.attach(segment.name!, 0)).toThrow(/GPUOS_ABI_MISMATCH/);
     expect(() => SharedSegment.inherit(9999, 4096)).toThrow(/GPUOS_ABI_MISMATCH/);
@@ -61,12 +69,14 @@ describe.skipIf(NONE)(NONE ? 'SharedSegment (skipped: no /dev/shm)' : 'SharedSeg
   const { blocks, bsize } = NONE ? { blocks: 0, bsize: 0 } : statfsSync('/dev/shm');
   it.skipIf(blocks === 0)('says so when /dev/shm is too small, with the sizes and what to do, and leaves nothing there', () => {
     const before = readdirSync('/dev/shm');
-    expect(() => SharedSegment.create(blocks * bsize + 1)).toThrow(/MiB cannot be reserved.*MiB free.*--shm-size.*GPUOS_OUT_OF_MEMORY/);
+    expect(() => SharedSegment.create(blocks * bsize + 1, { named: true })).toThrow(
+      /MiB cannot be reserved.*MiB free.*--shm-size.*GPUOS_OUT_OF_MEMORY/,
+    );
     expect(readdirSync('/dev/shm').filter((name) => name.startsWith('gpuos-') && !before.includes(name))).toEqual([]);
   });
 
   it('lets go of memory and file at close; views of it stay harmless', () => {
-    const segment = SharedSegment.create(1 << 20);
+    const segment = SharedSegment.create(1 << 20, { named: true });
     const { descriptor } = segment;
     const words = new Uint32Array(segment.view);
     words[1000] = 7;

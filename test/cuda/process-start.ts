@@ -37,15 +37,15 @@ export function stage() {
     folder: fakes.folder,
     /** A process for which the stand-in behaves as `fake` says. */
     start(fake: Readonly<Record<string, string | number>> = {}, options: Partial<DeviceProcessOptions> = {}): Started {
-      const segment = SharedSegment.create(1 << 20);
+      const segment = options.segment ?? SharedSegment.create(1 << 20);
       const file = join(folder, `log-${count++}`);
       const entry: (typeof started)[number] = { device: undefined, segment };
       started.push(entry);
       const device = DeviceProcess.start({
-        segment,
         cudaHome: fakes.folder,
         environment: environment({ FAKE_log: file, ...fake }),
         ...options,
+        segment,
       });
       entry.device = device;
       return { device, segment, log: () => readFileSync(file, 'utf8').split('\n').slice(0, -1) };

@@ -123,7 +123,7 @@ describe.skipIf(SKIP)(named('the start of a device process'), () => {
     } finally {
       process.execPath = execPath;
     }
-    expect(readdirSync('/proc/self/fd')).toHaveLength(files + 3);
+    expect(readdirSync('/proc/self/fd')).toHaveLength(files);
     segment.close();
   });
 

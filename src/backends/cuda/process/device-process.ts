@@ -21,7 +21,7 @@ const ARENA_BYTES = 16 << 20;
 const SIGNALS = new Map(Object.entries(constants.signals).map(([name, number]) => [number as number, name]));
 
 export interface DeviceProcessOptions {
-  /** Rings, completions and staging; the control block stands in it. Stays the caller's, also when the process is gone. */
+  /** Rings, completions and staging; the control block stands in it. The process inherits it, so it needs no name. Stays the caller's, also when the process is gone. */
   readonly segment: SharedSegment;
   /** The device's number. Default 0. */
   readonly ordinal?: number;
@@ -76,8 +76,6 @@ export class DeviceProcess {
     if (segment.descriptor < 0) throw new GpuosError('GPUOS_BAD_OPTION', 'The segment of the device process has been closed.');
     const main = builtFile('main.js');
     this.#memory = SharedSegment.create(channelBytes());
-    this.#memory.unlink();
-    segment.unlink();
     this.#channel = Channel.create(this.#memory.view, this.#memory.address);
     const start: MainStart = {
       parent: process.pid,
@@ -168,11 +166,13 @@ export class DeviceProcess {
   async #stop(): Promise<void> {
     this.#client.fail(new GpuosError('GPUOS_SHUT_DOWN', 'The device process has been stopped.'));
     this.leave();
-    if (this.#ended === undefined) {
-      const timer = setTimeout(() => this.#kill(), STOP_LIMIT_MS);
-      this.#child.ref();
-      await new Promise((resolve) => this.#child.once('exit', resolve));
-      clearTimeout(timer);
+    const from = performance.now();
+    let deadFor = 0;
+    // Node.js says that it has ended, unless something else in this program has waited for the child before it could.
+    while (this.#ended === undefined && deadFor < 20) {
+      await new Promise((resolve) => setTimeout(resolve, SLICE_MS));
+      if (childState(this.pid).state === 'ended') deadFor++;
+      else if (performance.now() - from > STOP_LIMIT_MS) this.#kill();
     }
     this.#memory.close();
   }

@@ -18,11 +18,11 @@ const mib = (bytes: number): string => `${(bytes / 2 ** 20).toFixed(1)} MiB`;
  * Memory that processes share. All of it is reserved when it is made: a full /dev/shm is an error then, and not a
  * signal at the first write into a page that does not exist.
  *
- * A child that inherits the open file needs no name, so the name can be given up at once; what has no name is gone with
- * the last process that has it open, however that one ends.
+ * A child that inherits the open file needs no name, so there is none unless asked for: what has no name is gone with the
+ * last process that has it open, however that one ends.
  */
 export class SharedSegment {
-  /** In /dev/shm, with its slash; undefined if it was opened without one. */
+  /** In /dev/shm, with its slash; undefined if it has none. */
   readonly name: string | undefined;
   readonly bytes: number;
   readonly address: Address;
@@ -48,27 +48,30 @@ export class SharedSegment {
   }
 
   /**
-   * New memory, all zero, for this user alone. @param bytes are rounded up to whole pages
+   * New memory, all zero, for this user alone.
+   * @param bytes are rounded up to whole pages
+   * @param options.named whether others can `attach` to it, until `unlink`. Default false
    * @throws GPUOS_OUT_OF_MEMORY with the sizes if /dev/shm has no room, GPUOS_CUDA_UNAVAILABLE if there is none
    */
-  static create(bytes: number): SharedSegment {
+  static create(bytes: number, { named = false }: { readonly named?: boolean } = {}): SharedSegment {
     if (!Number.isSafeInteger(bytes) || bytes <= 0) throw new GpuosError('GPUOS_BAD_OPTION', `A shared segment of ${bytes} bytes.`);
     const page = libc().getpagesize();
     const size = Math.ceil(bytes / page) * page;
     const name = `/gpuos-${randomBytes(12).toString('hex')}`;
     const descriptor = libc().shm_open(name, OPEN.READ_WRITE | OPEN.CREATE | OPEN.EXCLUSIVE, MODE);
     if (descriptor < 0) throw unopened(name, errno());
+    if (!named) libc().shm_unlink(name);
     let failure = libc().ftruncate(descriptor, size) === 0 ? 0 : errno();
     if (failure === 0) {
       do failure = libc().posix_fallocate(descriptor, 0, size);
       while (failure === ERRNO.EINTR);
     }
     if (failure !== 0) {
-      libc().shm_unlink(name);
+      if (named) libc().shm_unlink(name);
       libc().close(descriptor);
       throw new GpuosError('GPUOS_OUT_OF_MEMORY', `Shared memory of ${mib(size)} cannot be reserved (errno ${failure}): ${room()}.`);
     }
-    return new SharedSegment(name, descriptor, size, true);
+    return new SharedSegment(named ? name : undefined, descriptor, size, named);
   }
 
   /** Memory that another process made. @throws GPUOS_CUDA_UNAVAILABLE if it is gone, GPUOS_ABI_MISMATCH if it is smaller */
