@@ -189,7 +189,7 @@ __device__ __noinline__ void dot_columns(const Product &given, float *scratch) {
       }
     }
     if (shares > 1) {
-      __syncthreads();
+      // There is only this one turn, so nobody reads what the last left.
       if (lane == 0) {
 #pragma unroll
         for (uint32_t r = 0; r < R; r++) {
