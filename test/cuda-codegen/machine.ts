@@ -10,7 +10,7 @@ import { evaluateRow } from '../wasm-codegen/evaluator.ts';
 import { type Case, describe, type Placement } from '../wasm-codegen/machine.ts';
 
 const GUARD = 16;
-const SIZE = 1 << 20;
+const SIZE = 1 << 22;
 
 /** One block's way of running a task: all its tiles over this parameter block. */
 export type Run = (params: Uint8Array, tiles: number) => number;

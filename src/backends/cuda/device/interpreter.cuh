@@ -8,6 +8,10 @@
 
 #include "program.cuh"
 
+#ifndef GPUOS_SHARED_BYTES
+#define GPUOS_SHARED_BYTES 32768
+#endif
+
 // The order is that of interpreter/opcodes.ts; a test compares them.
 #define GPUOS_BYTECODE_VERSION 0x47500001u
 #define GPUOS_REDUCTIONS(X)                                                                                            \
@@ -272,14 +276,14 @@ __device__ __noinline__ uint32_t operator_interpret(const uint64_t *params, uint
       m.rows[(d - 1) * blockDim.x] = d > 1 ? rest % dim : rest;
       rest /= dim;
     }
+    // Stages run once, as if over one column: one place that executes keeps the code small.
     uint32_t at = 0;
     for (uint32_t part = 0; part <= 2 * passes; part++) {
+      const bool in_pass = (part & 1) != 0;
       const uint32_t end = ends[part];
-      if ((part & 1) == 0) {
-        for (; at < end; at++) execute(m, instructions[2 * at], instructions[2 * at + 1]);
-        continue;
-      }
-      for (m.column = begin + m.group.lane; m.column < m.end; m.column += m.group.lanes * m.width) {
+      const uint32_t limit = in_pass ? m.end : 1;
+      const uint32_t step = in_pass ? m.group.lanes * m.width : 1;
+      for (m.column = in_pass ? begin + m.group.lane : 0; m.column < limit; m.column += step) {
         for (uint32_t i = at; i < end; i++) execute(m, instructions[2 * i], instructions[2 * i + 1]);
       }
       at = end;

@@ -385,6 +385,7 @@ __device__ __forceinline__ void merge_words(R &state, uint32_t first, uint32_t s
 template <class R>
 __device__ __forceinline__ void merge_list(R &state, const uint32_t *states, uint32_t count) {
   R total;
+#pragma unroll 1
   for (uint32_t i = 0; i < count; i++) merge_words(total, states[2 * i], states[2 * i + 1]);
   state = total;
 }
@@ -396,6 +397,7 @@ __device__ __forceinline__ void reduce(Group &group, R &state) {
   group.turn ^= 1;
   const uint32_t width = group.lanes < 32 ? group.lanes : 32;
 #if GPUOS_SHUFFLES
+#pragma unroll 1
   for (uint32_t distance = 1; distance < width; distance *= 2) {
     const uint32_t first = __shfl_xor_sync(0xffffffffu, state.first(), distance);
     const uint32_t second = __shfl_xor_sync(0xffffffffu, state.second(), distance);
