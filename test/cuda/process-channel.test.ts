@@ -17,6 +17,7 @@ import { ChannelServer } from '../../src/backends/cuda/process/channel-server.ts
 import { toError, toFailure } from '../../src/backends/cuda/process/failure.ts';
 import { SharedSegment } from '../../src/backends/cuda/process/segment.ts';
 import { GpuosError } from '../../src/errors.ts';
+import { blocked } from './process-start.ts';
 
 const NONE = process.platform !== 'linux';
 
@@ -165,12 +166,13 @@ describe.skipIf(NONE)(NONE ? 'Channel (skipped: not Linux)' : 'Channel', () => {
       return echo(name, message);
     });
     expect(turns).toBe(3);
+    expect(blocked(() => client.lost !== undefined, 100)).toBe(true);
     expect(client.lost?.message).toMatch(/It is gone/);
     expect([answered, unanswered, queued].map((pending) => pending.done)).toEqual([true, true, true]);
     expect(answered.wait()).toEqual({ echo: 'c' });
     expect(() => client.post('f', {})).toThrow(/It is gone/);
     expect(() => client.call('f', {})).toThrow(/It is gone/);
-    expect(await client.lost).toBe(state.seen);
+    expect(client.lost).toBe(state.seen);
   });
 
   it('fails all that is on its way when the other side goes', async () => {

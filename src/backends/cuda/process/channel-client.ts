@@ -7,7 +7,7 @@ import { sleepOn } from './libc.ts';
 const SPIN_US = 20;
 /** How long to sleep without looking whether the other side lives. */
 const SLICE_MS = 5;
-/** How often to look for that while nobody sleeps. */
+/** How often to look for that while nobody sleeps: it is a system call. */
 const LOOK_MS = 20;
 /** Turns of the event loop before a promise's answer is looked for once a millisecond. */
 const EAGER_TURNS = 50;
@@ -74,9 +74,9 @@ export class ChannelClient {
     this.#nextId = firstId;
   }
 
-  /** Why nothing is answered any more. Looks now. */
+  /** Why nothing is answered any more; some ms old, so that it can be asked for often. */
   get lost(): GpuosError | undefined {
-    this.#look();
+    if (performance.now() - this.#lastLook >= LOOK_MS) this.#look();
     return this.#lost;
   }
 

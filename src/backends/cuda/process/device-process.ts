@@ -134,7 +134,7 @@ export class DeviceProcess {
     return pending as unknown as Pending<Answer<K>>;
   }
 
-  /** Why it answers nothing any more; undefined while it lives. Looks now. `stop` gives back what is left of a lost one. */
+  /** Why it answers nothing any more; undefined while it lives. Some ms old. `stop` gives back what is left of a lost one. */
   get lost(): string | undefined {
     const { lost } = this.#client;
     return lost === undefined ? undefined : toFailure(lost).message;

@@ -36,7 +36,7 @@ export interface MainStart {
 export const DESCRIPTOR = { channel: 3, segment: 4 } as const;
 
 /** How long it sleeps where nobody wakes it: then it looks after the kernel and the parent, and lets signals be handled. */
-const SLICE_MS = 50;
+const SLICE_MS = 100;
 
 for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, () => {});
 

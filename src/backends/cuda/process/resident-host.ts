@@ -18,7 +18,7 @@ export interface ResidentContext {
 export interface ResidentHost {
   /** Loads and launches it. Both objects are JSON; the answer reaches the host. */
   start(options: Readonly<Record<string, unknown>>, image: Uint8Array | undefined): Readonly<Record<string, unknown>>;
-  /** Whether it has left, for whatever reason. Asked about every 50 ms. @throws CudaError if it left by a fault */
+  /** Whether it has left, for whatever reason. Asked about every 100 ms. @throws CudaError if it left by a fault */
   readonly left: boolean;
   /** Launches again a kernel that has left, with the queues as they stand; `quit` is 0 again by then. */
   relaunch(): void;
