@@ -241,3 +241,95 @@ export function manyOperands(seed: number): Case {
     value: (dtype) => value(random, dtype),
   };
 }
+
+/** More values that are the same for a row than are kept in registers for it: broadcast inputs and scalars. */
+export function manyUniforms(seed: number): Case {
+  const random = new Random(seed);
+  const outerRank = random.below(3);
+  const count = 14 + random.below(20);
+  const inputs: ProgramInput[] = Array.from({ length: count }, (_, i) => ({ dtype: 'float32', columnStride: i < 2 ? 1 : 0 }));
+  const scalars = 14;
+  const nodes: ProgramNode[] = inputs.map((input, i) => ({ kind: 'input', input: i, dtype: input.dtype }));
+  for (let scalar = 0; scalar < scalars; scalar++) nodes.push({ kind: 'scalar', scalar, dtype: 'float32' });
+  let last = 0;
+  for (let i = 1; i < count + scalars; i++) {
+    const op = random.pick(['add', 'sub', 'mul', 'maximum', 'minimum'] as const);
+    // Some of them meet each other first, and then are one value a row themselves.
+    const other = random.chance(0.2) ? nodes.push({ kind: 'map', op: 'add', args: [i, count - 1], dtype: 'float32' }) - 1 : i;
+    last = nodes.push({ kind: 'map', op, args: [last, other], dtype: 'float32' }) - 1;
+  }
+  const columns = random.pick([1, 5, 64, 100, 300]);
+  const dims = [[], [4], [2, 3]][outerRank]!;
+  const compact = (inner: number) => dims.map((_, d) => inner * dims.slice(d + 1).reduce((x, y) => x * y, 1));
+  const row = nodes.push({ kind: 'map', op: 'mul', args: [count - 1, count - 2], dtype: 'float32' }) - 1;
+  return {
+    program: {
+      inputs,
+      scalars,
+      nodes,
+      outputs: [
+        { node: last, dtype: 'float32', space: 'full' },
+        { node: row, dtype: 'float32', space: 'row' },
+      ],
+      outerRank,
+    },
+    columns,
+    dims,
+    units: outerRank === 0 ? 1 : 2,
+    tiles: outerRank === 0 ? 1 : 1 + random.below(3),
+    inputs: inputs.map(({ columnStride }) => ({
+      rowStrides: compact(columnStride === 1 ? columns : 1),
+      columnStride: columnStride as 0 | 1,
+    })),
+    outputs: [
+      { rowStrides: compact(columns), columnStride: 1 },
+      { rowStrides: [], columnStride: 1 },
+    ],
+    // The value of a row lies where one was read that all its threads need.
+    inPlace: [-1, count - 1],
+    scalars: Array.from({ length: scalars }, () => value(random, 'float32')),
+    value: (dtype) => value(random, dtype),
+  };
+}
+
+/** A row output in the place of an input with one element a row, which all threads of the row read. */
+export function rowInPlace(seed: number): Case {
+  const random = new Random(seed);
+  const columns = random.pick([2, 33, 100, 700]);
+  const rows = random.pick([1, 3, 9]);
+  return {
+    program: {
+      inputs: [
+        { dtype: 'float32', columnStride: 1 },
+        { dtype: 'float32', columnStride: 0 },
+      ],
+      scalars: 0,
+      nodes: [
+        { kind: 'input', input: 0, dtype: 'float32' },
+        { kind: 'input', input: 1, dtype: 'float32' },
+        { kind: 'map', op: 'add', args: [0, 1], dtype: 'float32' },
+        { kind: 'map', op: 'square', args: [1], dtype: 'float32' },
+      ],
+      outputs: [
+        { node: 2, dtype: 'float32', space: 'full' },
+        { node: 3, dtype: 'float32', space: 'row' },
+      ],
+      outerRank: 1,
+    },
+    columns,
+    dims: [rows],
+    units: rows,
+    tiles: 1 + random.below(2),
+    inputs: [
+      { rowStrides: [columns], columnStride: 1 },
+      { rowStrides: [1], columnStride: 0 },
+    ],
+    outputs: [
+      { rowStrides: [columns], columnStride: 1 },
+      { rowStrides: [], columnStride: 1 },
+    ],
+    inPlace: [-1, 1],
+    scalars: [],
+    value: () => random.below(9) + 2,
+  };
+}

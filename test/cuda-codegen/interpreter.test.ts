@@ -3,12 +3,12 @@ import { readFileSync } from 'node:fs';
 import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { checkBytecode, encodeProgram } from '../../src/backends/cuda/interpreter/index.ts';
-import { OPCODES } from '../../src/backends/cuda/interpreter/opcodes.ts';
+import { OPCODES, operationKind } from '../../src/backends/cuda/interpreter/opcodes.ts';
 import { MAPS } from '../../src/ops/map.ts';
 import type { MapName, Program, ProgramNode } from '../../src/ops/program.ts';
 import { type DeviceMemory, deviceMemory, type Emulated, compileEmulated, NO_GXX, reason } from '../cuda/emulation/emulation.ts';
 import { identical } from '../wasm-codegen/machine.ts';
-import { manyOperands, randomCase } from './generator.ts';
+import { manyOperands, manyUniforms, randomCase, rowInPlace } from './generator.ts';
 import { check, compileAll, type Run, runRow } from './machine.ts';
 
 const THREADS = [32, 64, 256];
@@ -82,6 +82,45 @@ describe('bytecode', () => {
     expect(encodeProgram(program)).toBeUndefined();
   });
 
+  test('that reads or writes just past the end of anything is refused', () => {
+    for (const seed of [1, 2, 3, 4, 5, 6, 7, 8]) {
+      const { program } = randomCase(seed);
+      const code = encodeProgram(program);
+      if (code === undefined) continue;
+      const [inputs, outputs, passes, constants] = [code[2]!, code[3]!, code[5]!, code[6]!];
+      const limits = [code[8]!, code[9]!, constants, code[7]!];
+      const first = 12 + inputs + outputs + 2 * passes + 1 + constants;
+      for (let at = first; at < code.length; at += 2) {
+        const kind = operationKind(code[at]! & 0xff)!;
+        const damaged = (high: number, low: number) => {
+          const copy = code.slice();
+          copy[at] = high;
+          copy[at + 1] = low;
+          return checkBytecode(copy, program);
+        };
+        const [high, low] = [code[at]!, code[at + 1]!];
+        const sources = { unary: 1, binary: 2, select: 3, store: 1, 'store-row': 1, fold: 1, finish: 1 }[kind as string] ?? 0;
+        limits.forEach((limit, of) => {
+          const operand = (of << 14) | limit;
+          if (sources > 0) expect(damaged(high, ((low & 0xffff0000) | operand) >>> 0)).toBeDefined();
+          if (sources > 1) expect(damaged(high, ((operand << 16) | (low & 0xffff)) >>> 0)).toBeDefined();
+          if (sources > 2) expect(damaged(((high & 0xffff) | (operand << 16)) >>> 0, low)).toBeDefined();
+        });
+        if (kind === 'load' || kind === 'load-row') expect(damaged(((high & 0xffff) | (inputs << 16)) >>> 0, low)).toBeDefined();
+        if (kind === 'store' || kind === 'store-row') expect(damaged(((high & 0xffff) | (outputs << 16)) >>> 0, low)).toBeDefined();
+        else if (kind !== 'settle') {
+          const past = (high >>> 8) & 0x80 ? 0x80 | (limits[1]! - (kind === 'begin' || kind === 'fold' ? 1 : 0)) : limits[0]!;
+          expect(damaged(((high & 0xffff00ff) | (past << 8)) >>> 0, low)).toBeDefined();
+        }
+      }
+      for (const field of [8, 9]) {
+        const copy = code.slice();
+        copy[field]! -= 1;
+        if (code[field]! > 0) expect(checkBytecode(copy, program)).toBeDefined();
+      }
+    }
+  });
+
   test('of another program is refused', () => {
     const code = encodeProgram(chain(3))!;
     expect(checkBytecode(code, { ...chain(3), outerRank: 1 })).toMatch(/outer dimensions/);
@@ -118,6 +157,22 @@ describe.skipIf(NO_GXX)(reason('the interpreter on the CUDA device'), () => {
       { numRuns: 60 * runs },
     );
     expect(encoded).toBeGreaterThan(50 * runs);
+  });
+
+  test('so do programs with many values a row, and with row outputs in the place of inputs', { timeout: 300_000 }, () => {
+    let encoded = 0;
+    fc.assert(
+      fc.property(fc.integer(), (seed) => {
+        for (const one of [manyUniforms(seed), rowInPlace(seed)]) {
+          const code = encodeProgram(one.program);
+          if (code === undefined) continue;
+          encoded++;
+          check(one, interpret(emulated, memory, code, THREADS[(seed >>> 1) % 3]!, (seed >>> 3) % 5), identical);
+        }
+      }),
+      { numRuns: 10 * runs },
+    );
+    expect(encoded).toBeGreaterThan(15 * runs);
   });
 
   test('programs of many operands equal the evaluator', { timeout: 300_000 }, () => {

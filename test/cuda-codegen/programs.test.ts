@@ -3,7 +3,7 @@ import fc from 'fast-check';
 import { describe, test } from 'vitest';
 import { NO_GXX, reason } from '../cuda/emulation/emulation.ts';
 import { type Case, identical } from '../wasm-codegen/machine.ts';
-import { manyOperands, randomCase } from './generator.ts';
+import { manyOperands, manyUniforms, randomCase, rowInPlace } from './generator.ts';
 import { check, compileAll } from './machine.ts';
 
 /** Programs that are compiled together: the compiler's start costs more than a program. */
@@ -46,6 +46,17 @@ describe.skipIf(NO_GXX)(reason('compiled programs on the CUDA device'), () => {
   test('programs of many operands, whose addresses are read again, equal the evaluator', { timeout: 300_000 }, () => {
     fc.assert(
       fc.property(seeds(12), (list) => checkBatch(list.map(manyOperands))),
+      { numRuns: 1, endOnFailure: true },
+    );
+  });
+
+  test('so do programs with many values a row, and with row outputs in the place of inputs', { timeout: 300_000 }, () => {
+    const cases = (list: number[]) => list.map((seed, i) => (i % 2 === 0 ? manyUniforms(seed) : rowInPlace(seed)));
+    fc.assert(
+      fc.property(seeds(24), (list) => {
+        checkBatch(cases(list));
+        checkBatch(cases(list), ['-DGPUOS_SHUFFLES=0']);
+      }),
       { numRuns: 1, endOnFailure: true },
     );
   });

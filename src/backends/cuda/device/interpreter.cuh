@@ -219,7 +219,6 @@ __device__ __noinline__ uint32_t operator_interpret(const uint64_t *params, uint
   const uint32_t registers = scratch + ((data[HEADER_FLAGS] & FLAG_REDUCES) != 0 ? 4 * blockDim.x : 0);
   if (registers + (element_registers + row_registers) * blockDim.x > GPUOS_SHARED_BYTES / 4) return GPUOS_STATUS_FAILED;
   uint32_t *memory = reinterpret_cast<uint32_t *>(shared);
-  __syncthreads();
   for (uint32_t i = threadIdx.x; i < size; i += blockDim.x) memory[parameters + i] = data[i];
 
   Machine m;

@@ -235,12 +235,12 @@ GPUOS_ARG(ArgminInt, int32_t, false)
 
 // --- Parameters, elements -----------------------------------------------------------------------------------------------
 
-// A copy of the parameter block in shared memory: the block may lie in the host's memory. The tile before may still be
-// at work in `shared`, hence the first barrier.
+// A copy of the parameter block in shared memory: the block may lie in the host's memory. Other threads may still be at
+// the tile before, which reads the same words there: no barrier comes first. What a tile has in `shared` besides is
+// written after this one's barrier.
 __device__ __forceinline__ const uint32_t *stage(const uint64_t *params, uint32_t words, char *shared) {
   uint32_t *copy = reinterpret_cast<uint32_t *>(shared);
   const uint32_t *block = reinterpret_cast<const uint32_t *>(params);
-  __syncthreads();
   for (uint32_t i = threadIdx.x; i < words; i += blockDim.x) copy[i] = block[i];
   __syncthreads();
   return copy;

@@ -185,7 +185,6 @@ class Encoder {
     const program = this.#program;
     const { uniform } = this.#analysis;
     const { full, reductions, stores } = contentsOf(program, this.#analysis, pass);
-    const start = this.#instructions.length;
     const values = new Map<number, Value>();
     const ensure = (index: number) => {
       const node = program.nodes[index]!;
@@ -222,16 +221,13 @@ class Encoder {
         if (output.space === 'full') this.#emit('store', [this.#source(output.node, values)], undefined, o);
       });
     }
-    // The pass runs many times: what was there before it and is read in it stays until it ends.
-    const last = this.#instructions.length - 1;
-    for (const { sources, target } of this.#instructions.slice(start)) {
-      for (const source of [...sources, ...(target ? [target] : [])])
-        if ('last' in source && source.row) source.last = Math.max(source.last, last);
-    }
     this.#ends.push(this.#instructions.length);
   }
 
-  /** Gives each value the lowest registers that are free from where it is made to where it is read last. */
+  /**
+   * Gives each value the lowest registers that are free from where it is made to where it is read last. A pass runs many
+   * times, but what it reads of the row keeps its place: row registers are given out in stages only.
+   */
   #allocate(): { elements: number; rows: number } | undefined {
     const rank = this.#program.outerRank;
     // Row registers 0, 1, ... have the row's coordinates.
