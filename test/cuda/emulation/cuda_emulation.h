@@ -4,8 +4,9 @@
 //
 // It is stricter than a device: the threads of a barrier or of a warp's operation must all be at the same line of the
 // source, a shuffle must not read a lane that takes no part, and a block in which nobody can go on is an error that
-// says who waits where. Between two such places a thread runs alone, so a missing barrier shows as a result that
-// changes with the order in which threads are taken: it can be forward, reverse, or shuffled by a seed.
+// says who waits where. Between two such places a thread runs alone, and between two barriers a warp, so a missing one
+// shows as a result that changes with the order in which they are taken: it can be forward, reverse, or shuffled by a
+// seed.
 #pragma once
 
 #include <math.h>
@@ -218,36 +219,40 @@ inline bool tell_divergence(uint32_t count) {
   return false;
 }
 
-inline bool run_block(uint32_t count, uint32_t order) {
-  static uint32_t turn[MOST_THREADS];
-  uint32_t random = order;
-  for (uint32_t i = 0; i < count; i++) {
-    turn[i] = order == 1 ? count - 1 - i : i;
-    threads[i].operation = RUN;
+// The numbers below `count` as they are, backwards, or shuffled.
+inline void arrange(uint32_t *turn, uint32_t count, uint32_t order, uint32_t &random) {
+  for (uint32_t i = 0; i < count; i++) turn[i] = order == 1 ? count - 1 - i : i;
+  for (uint32_t i = count - 1; i > 0 && order > 1; i--) {
+    random = random * 1664525u + 1013904223u;
+    const uint32_t j = (random >> 8) % (i + 1);
+    const uint32_t held = turn[i];
+    turn[i] = turn[j];
+    turn[j] = held;
   }
+}
+
+// Each warp goes on for as long as it can before the next one has its turn: so what one does too early is seen by another.
+inline bool run_block(uint32_t count, uint32_t order) {
+  uint32_t warps[MOST_THREADS / 32], lanes[32];
+  uint32_t random = order;
+  for (uint32_t i = 0; i < count; i++) threads[i].operation = RUN;
   for (;;) {
-    if (order > 1) {
-      for (uint32_t i = count - 1; i > 0; i--) {
-        random = random * 1664525u + 1013904223u;
-        const uint32_t j = (random >> 8) % (i + 1);
-        const uint32_t held = turn[i];
-        turn[i] = turn[j];
-        turn[j] = held;
+    arrange(warps, count / 32, order, random);
+    for (uint32_t w = 0; w < count / 32; w++) {
+      for (bool progress = true; progress;) {
+        progress = false;
+        arrange(lanes, 32, order, random);
+        for (uint32_t i = 0; i < 32; i++) {
+          const uint32_t index = 32 * warps[w] + lanes[i];
+          if (threads[index].operation == RUN) resume(index);
+        }
+        if (!release_warp(warps[w], progress)) return false;
       }
     }
-    bool progress = false;
     uint32_t done = 0;
-    for (uint32_t i = 0; i < count; i++) {
-      if (threads[turn[i]].operation != RUN) continue;
-      resume(turn[i]);
-      progress = true;
-    }
     for (uint32_t i = 0; i < count; i++) done += threads[i].operation == DONE;
     if (done == count) return true;
-    for (uint32_t warp = 0; warp < count / 32; warp++) {
-      if (!release_warp(warp, progress)) return false;
-    }
-    if (!progress && !release_block(count)) return tell_divergence(count);
+    if (!release_block(count)) return tell_divergence(count);
   }
 }
 

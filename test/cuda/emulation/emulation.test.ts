@@ -44,6 +44,19 @@ __device__ uint32_t operator_race(const uint64_t *params, uint32_t tile, uint32_
   reinterpret_cast<uint32_t *>(params[1])[threadIdx.x] = words[(threadIdx.x + 1) % blockDim.x];
   return 0;
 }
+// A barrier is missing before the second turn: a fast warp writes again what a slow one has yet to read.
+__device__ uint32_t operator_late_reader(const uint64_t *params, uint32_t tile, uint32_t tiles, char *shared, const uint32_t *data) {
+  uint32_t *words = reinterpret_cast<uint32_t *>(shared);
+  uint32_t sum = 0;
+  for (uint32_t turn = 0; turn < 2; turn++) {
+    const uint32_t told = __shfl_sync(0xffffffffu, turn, 0);
+    if ((threadIdx.x & 31) == 0) words[threadIdx.x / 32] = told;
+    __syncthreads();
+    if (turn == 0) sum = words[0] + words[1];
+  }
+  reinterpret_cast<uint32_t *>(params[1])[threadIdx.x] = sum;
+  return 0;
+}
 __device__ uint32_t operator_past_the_scratch(const uint64_t *params, uint32_t tile, uint32_t tiles, char *shared, const uint32_t *data) {
   if (threadIdx.x == 3) shared[GPUOS_SHARED_BYTES] = 1;
   return 0;
@@ -111,11 +124,13 @@ describe.skipIf(NO_GXX)(reason('the emulation of a block'), () => {
 
   it('shows a missing barrier as a result that depends on the order', () => {
     const words = new Int32Array(memory.bytes.buffer, memory.bytes.byteOffset + 8192, 64);
-    const results = [0, 1].map((order) => {
-      device.call('operator_race', params, 0, 1, { threads: 64, order });
-      return [...words];
-    });
-    expect(results[0]).not.toEqual(results[1]);
+    for (const symbol of ['operator_race', 'operator_late_reader']) {
+      const results = [0, 1].map((order) => {
+        device.call(symbol, params, 0, 1, { threads: 64, order });
+        return [...words];
+      });
+      expect(results[0]).not.toEqual(results[1]);
+    }
   });
 
   it('notices what is written past the scratch', () => {

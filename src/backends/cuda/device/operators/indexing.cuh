@@ -29,12 +29,12 @@ __device__ __forceinline__ Hits hits_in(char *scratch) {
   return {words, words + 32, words + 32 + blockDim.x};
 }
 
-// All threads call it; the number of hits is its result. Until the next call the lists may be read.
+// All threads call it, with a barrier between it and what used the scratch before; the number of hits is its result. Until
+// the next call the lists may be read.
 __device__ __forceinline__ uint32_t collect(const Hits &hits, bool hit, uint32_t place, uint32_t number) {
   const uint32_t lane = threadIdx.x & 31;
   const uint32_t warp = threadIdx.x / 32;
   const uint32_t mask = __ballot_sync(0xffffffffu, hit);
-  __syncthreads();
   if (lane == 0) hits.counts[warp] = __popc(mask);
   __syncthreads();
   uint32_t before = 0;

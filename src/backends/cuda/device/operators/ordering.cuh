@@ -92,6 +92,7 @@ __device__ __forceinline__ uint64_t select_rank(const Row &row, uint64_t ceiling
   uint64_t prefix = 0;
   for (uint32_t digit = 8; digit-- > 0;) {
     const uint32_t shift = 8 * digit;
+    // Others may still read the bin of the digit before.
     __syncthreads();
     for (uint32_t i = threadIdx.x; i < 256; i += blockDim.x) bins[i] = 0;
     __syncthreads();
