@@ -111,6 +111,8 @@ describe('bytecode', () => {
         else if (kind !== 'settle') {
           const past = (high >>> 8) & 0x80 ? 0x80 | (limits[1]! - (kind === 'begin' || kind === 'fold' ? 1 : 0)) : limits[0]!;
           expect(damaged(((high & 0xffff00ff) | (past << 8)) >>> 0, low)).toBeDefined();
+          // Row registers up to the outer rank have the row's coordinates, which decide what loads and stores reach.
+          if (program.outerRank > 0) expect(damaged(((high & 0xffff00ff) | (0x80 << 8)) >>> 0, low)).toBeDefined();
         }
       }
       for (const field of [8, 9]) {
