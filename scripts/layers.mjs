@@ -57,9 +57,10 @@ function layerOf(path) {
   return slash < 0 ? path : path.slice(0, slash);
 }
 
-/** Devices are siblings: none knows another, `backends/index.ts` alone chooses. */
+/** Devices are siblings: none knows another, `backends/index.ts` alone chooses. What they share is beside them. */
 function deviceOf(path) {
-  return /^backends\/([^/]+)\//.exec(path)?.[1];
+  const folder = /^backends\/([^/]+)\//.exec(path)?.[1];
+  return folder === 'lowering' ? undefined : folder;
 }
 
 function packageName(specifier) {

@@ -78,6 +78,12 @@ export const FLAGS = {
     kind: 'path',
     about: 'The folder of caches. Default: `gpuos` in `XDG_CACHE_HOME`, else in `~/.cache`.',
   },
+  GPUOS_CUDA_COMPILE: {
+    kind: 'choice',
+    values: ['background', 'first'],
+    default: 'background',
+    about: 'When the cuda device compiles a fused kernel: `background` runs it interpreted meanwhile, `first` waits for the compiler.',
+  },
   GPUOS_CUDA_HOME: {
     kind: 'path',
     about: 'The folder searched first for the CUDA libraries (driver, NVRTC, NVML): a toolkit, or the folder that holds the files.',
@@ -104,6 +110,7 @@ export interface Flags {
   readonly taskBudgetMs: number;
   readonly home: string | undefined;
   readonly cudaHome: string | undefined;
+  readonly cudaCompile: 'background' | 'first';
   readonly log: 'silent' | 'error' | 'warn' | 'info' | 'debug';
 }
 
@@ -196,6 +203,7 @@ export function readFlags(environment: Environment = process.env): Flags {
     taskBudgetMs: read('GPUOS_TASK_BUDGET_MS') as number,
     home: read('GPUOS_HOME') as string | undefined,
     cudaHome: read('GPUOS_CUDA_HOME') as string | undefined,
+    cudaCompile: read('GPUOS_CUDA_COMPILE') as Flags['cudaCompile'],
     log: read('GPUOS_LOG') as Flags['log'],
   });
 }

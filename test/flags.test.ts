@@ -36,9 +36,17 @@ const code = (run: () => unknown): string | undefined => {
 };
 
 describe('GPUOS_DEVICE', () => {
-  it.each(['cuda', 'reference'])('%s is not in this build, and no other is taken instead', (device) => {
-    expect(code(() => start({ GPUOS_DEVICE: device }))).toBe('GPUOS_UNKNOWN_DEVICE');
+  it('reference is for tests of devices, and no other is taken instead', () => {
+    expect(code(() => start({ GPUOS_DEVICE: 'reference' }))).toBe('GPUOS_UNKNOWN_DEVICE');
     expect(current()).toBeUndefined();
+  });
+
+  it('cuda where there is none is an error, and no other is taken instead', () => {
+    const nowhere = { GPUOS_DEVICE: 'cuda', GPUOS_CUDA_HOME: '/nonexistent', LD_LIBRARY_PATH: '' };
+    expect(['GPUOS_CUDA_UNAVAILABLE', undefined]).toContain(code(() => start(nowhere)));
+    if (current() === undefined) return;
+    // This machine has one.
+    expect(current()?.device.kind).toBe('cuda');
   });
 
   it('gives way to the option of init()', () => {

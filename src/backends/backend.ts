@@ -117,7 +117,7 @@ export interface Device {
   /** Bytes of one element; every dtype takes the same on this device. */
   readonly elementBytes: 4;
 
-  /** Where operators compute. */
+  /** Where operators compute. Its start may be read: it stands for operands that have no memory, as they have no elements. (Address 0 is for those that a kernel has no use for.) */
   readonly memory: MemorySpace;
   /**
    * What host and device both see: parameter blocks, and values on their way in and out. The same space where the host

@@ -6,7 +6,7 @@ import type { Dependency, Order, Queue } from '../runtime/queue.ts';
 import type { System } from '../runtime/system.ts';
 import type { EngineCounters } from './engine.ts';
 import type { Packing } from './drafts.ts';
-import type { Plan, Result, Stage, Step } from './plan.ts';
+import { NO_OPERAND, type Plan, type Result, type Stage, type Step } from './plan.ts';
 import { Storage } from './storage.ts';
 import { submitCall } from './transfers.ts';
 import type { Tensor } from './tensor.ts';
@@ -42,6 +42,7 @@ export class PlanRunner {
   run(plan: Plan, externals: readonly Tensor[], settle: (result: Result, storage: Storage, offset: number) => void): void {
     const queue = this.#system.queue(0);
     const { heap, hostHeap } = this.#system;
+    const nowhere = this.#system.device.memory.start;
     queue.refresh();
     const { mark } = queue;
     const count = plan.externals + plan.packings.length + plan.owned.length + 1;
@@ -50,8 +51,9 @@ export class PlanRunner {
     this.#failed.clear();
     for (let i = 0; i < plan.externals; i++) {
       const { storage, offset } = externals[i] as Tensor;
+      // What has no memory has no elements that anyone needs; a kernel may yet look at where the first would be.
+      addresses[i] = storage === undefined ? nowhere : storage.block.address + offset * 4;
       if (storage === undefined) continue;
-      addresses[i] = storage.block.address + offset * 4;
       const failure = this.#failureOf(queue, storage);
       if (failure !== undefined) this.#failed.set(i, failure);
     }
@@ -257,7 +259,7 @@ export class PlanRunner {
     const addresses = this.#addresses;
     for (let i = 0; i < pointers.length; i++) {
       const pointer = pointers[i] as number;
-      const address = pointer < 0 ? 0 : (addresses[pointer] as number) + (offsets[i] as number);
+      const address = pointer < 0 ? this.#without(pointer) : (addresses[pointer] as number) + (offsets[i] as number);
       i32[at + 2 * i] = address | 0;
       i32[at + 2 * i + 1] = (address / 2 ** 32) | 0;
     }
@@ -269,6 +271,11 @@ export class PlanRunner {
     }
   }
 
+  /** The address that stands for a pointer without memory. */
+  #without(pointer: number): number {
+    return pointer === NO_OPERAND ? 0 : this.#system.device.memory.start;
+  }
+
   readonly #inlinePointers: number[] = [];
   readonly #inlineWords = new Int32Array(INLINE_WORDS);
 
@@ -278,7 +285,7 @@ export class PlanRunner {
     pointers.length = stage.pointers.length;
     for (let i = 0; i < pointers.length; i++) {
       const pointer = stage.pointers[i] as number;
-      pointers[i] = pointer < 0 ? 0 : (this.#addresses[pointer] as number) + (stage.offsets[i] as number);
+      pointers[i] = pointer < 0 ? this.#without(pointer) : (this.#addresses[pointer] as number) + (stage.offsets[i] as number);
     }
     const words = this.#inlineWords;
     words.set(stage.words);

@@ -9,10 +9,14 @@ import { Fusion, type FusionResult, type Operand } from './fusion.ts';
 import { type Graph, isExternal } from './graph.ts';
 import { runTiles, tilesFor } from './tiles.ts';
 
+/** Pointers without memory: of an operand that the kernel does without, and of one that has no elements (of which a kernel may yet look at the first). */
+export const NO_OPERAND = -1;
+export const NO_ELEMENTS = -2;
+
 /** One device function of a step: its slot and its parameter block but for addresses. */
 export interface Stage {
   readonly slot: number;
-  /** Index into the run's addresses, or -1 for none. */
+  /** Index into the run's addresses; NO_OPERAND or NO_ELEMENTS. */
   readonly pointers: Int32Array;
   /** Byte offset to add to each address. */
   readonly offsets: Int32Array;
@@ -189,7 +193,7 @@ export class Planner {
           );
           if (waits >= 0) after = Math.max(after, stepOf[waits] as number);
         }
-        const pointers = new Int32Array(task.pointers.length).fill(-1);
+        const pointers = new Int32Array(task.pointers.length).fill(NO_OPERAND);
         const offsets = new Int32Array(task.pointers.length);
         task.pointers.forEach((pointer, i) => {
           if (pointer === undefined) return;
@@ -200,8 +204,10 @@ export class Planner {
             outside.add(~ref);
             return;
           }
-          // Nobody writes what has no elements, and nobody reads it.
-          if (this.#drafting.info(ref).size === 0) return;
+          if (this.#drafting.info(ref).size === 0) {
+            pointers[i] = NO_ELEMENTS;
+            return;
+          }
           const output = ownedOf.get(ref);
           pointers[i] = output !== undefined ? firstOwned + output : workspaceAddress;
           if (output === undefined) offsets[i] = (offsets[i] as number) + workspace.offset(ref);

@@ -8,10 +8,18 @@ export interface Backend {
   open(options?: SystemOptions): System;
 }
 
-/** Every device that a tensor can live on. What this list names runs every suite in this folder. */
-export const BACKENDS: readonly Backend[] = [
-  {
-    name: 'wasm',
-    open: (options) => init({ device: 'wasm', workers: 1, memoryMib: 256, ...options }),
-  },
-];
+const CUDA: Backend = { name: 'cuda', open: (options) => init({ memoryMib: 1024, ...options, device: 'cuda' }) };
+
+/**
+ * Every device that a tensor can live on and that can be had here. What this list names runs every suite in this folder.
+ * A GPU is had by `npm run test:gpu` alone, which runs these suites with CONFORMANCE_DEVICE=cuda.
+ */
+export const BACKENDS: readonly Backend[] =
+  process.env['CONFORMANCE_DEVICE'] === 'cuda'
+    ? [CUDA]
+    : [
+        {
+          name: 'wasm',
+          open: (options) => init({ device: 'wasm', workers: 1, memoryMib: 256, ...options }),
+        },
+      ];

@@ -27,7 +27,8 @@ export class HeapWatch {
         }
       }
       this.#live.set(block.address, block);
-      if (block.lastUse < system.queue(0).mark) {
+      // Where the host does not see it, it cannot write there.
+      if (device.memory === device.hostMemory && block.lastUse < system.queue(0).mark) {
         device.views().i32.fill(POISON, block.address >> 2, (block.address + block.bytes) >> 2);
       }
       return block;

@@ -16,7 +16,7 @@ import type {
   WorkerStatus,
 } from '../backend.ts';
 import { acceptsStrides, KERNELS, lower, lowerCopy } from '../lowering/index.ts';
-import { FunctionTable } from './function-table.ts';
+import { BYTECODE_BYTES, FunctionTable } from './function-table.ts';
 import { ImageCache } from './image-cache.ts';
 import { planSegment, type SegmentLayout, writeSegment } from './layout.ts';
 import { KERNEL } from './process/channel.ts';
@@ -42,6 +42,8 @@ export interface CudaDeviceOptions {
   /** Memory for tensors. */
   readonly memoryMib: number;
   readonly cudaHome?: string | undefined;
+  /** When fused programs are compiled: while they run interpreted, or before they run. */
+  readonly compile: 'background' | 'first';
   readonly cacheFolder: string;
 }
 
@@ -101,9 +103,11 @@ export class CudaDevice implements Device {
       const bytes = options.memoryMib * MIB;
       const { address } = this.#process.call('allocate', { bytes });
       this.memory = fixedSpace(address, address + bytes);
-      const start: ResidentStart = { layout, controlSlot: this.#slot('controlTable') };
+      // All memory before the kernel: tools that check a kernel's accesses know of what is there when it starts.
+      const bytecode = this.#process.call('allocate', { bytes: BYTECODE_BYTES }).address;
+      const start: ResidentStart = { layout, controlSlot: this.#slot('controlTable'), interpreterSlot: this.#slot('interpret') };
       const { started } = this.#process.call('start', { options: { ...start }, payload: image });
-      const { workers, registers, stackBytes, functions } = started as unknown as ResidentStarted;
+      const { workers, registers, stackBytes, functions, interpreter } = started as unknown as ResidentStarted;
       this.workers = workers;
       const [major, minor] = info.computeCapability;
       this.name = `${info.name}, sm_${major}${minor}, ${workers} worker blocks`;
@@ -112,6 +116,9 @@ export class CudaDevice implements Device {
         budget: { registers, stackBytes },
         first: NAMES.length + 2,
         limit: FUNCTION_SLOTS,
+        interpreter,
+        bytecode,
+        tiered: options.compile === 'background',
       });
     } catch (error) {
       void this.#process.stop();

@@ -23,6 +23,8 @@ export interface ResidentStart {
   readonly workers?: number;
   /** Slot of the operator that changes the table. */
   readonly controlSlot: number;
+  /** Slot of the interpreter of fused programs. */
+  readonly interpreterSlot: number;
 }
 
 /** What the host then knows; JSON. */
@@ -34,6 +36,8 @@ export interface ResidentStarted {
   readonly stackBytes: number;
   /** The table of functions: {address, data} of 8 bytes each. */
   readonly functions: Address;
+  /** Address of the interpreter's code. */
+  readonly interpreter: Address;
 }
 
 /** The resident kernel on a device. It lives in the process that has the context. */
@@ -56,7 +60,7 @@ export class ResidentKernel implements ResidentHost {
    * @throws CudaError, GPUOS_OUT_OF_MEMORY
    */
   start(options: Readonly<Record<string, unknown>>, image: Uint8Array | undefined): Readonly<Record<string, unknown>> {
-    const { layout, controlSlot, workers: asked } = options as unknown as ResidentStart;
+    const { layout, controlSlot, interpreterSlot, workers: asked } = options as unknown as ResidentStart;
     const { driver, device, segment, allocate } = this.#context;
     const { queues, slots, firstSequence } = layout;
     const workers = asked ?? driver.deviceAttribute(device, 'sms') - 1;
@@ -94,6 +98,8 @@ export class ResidentKernel implements ResidentHost {
     });
     const fill = driver.moduleFunction(this.#module, 'gpuos_fill_table');
     driver.launch(fill, { grid: [1], block: [32], stream: this.#stream }, [argument]);
+    const interpreter = new BigUint64Array(1);
+    driver.copyToHost(interpreter, functions + (interpreterSlot + 1) * FUNCTION_BYTES, 8, this.#stream);
     driver.synchronizeStream(this.#stream);
     const kernel = driver.moduleFunction(this.#module, 'gpuos_resident');
     const shape = {
@@ -110,6 +116,7 @@ export class ResidentKernel implements ResidentHost {
       registers: driver.functionAttribute(kernel, 'registers'),
       stackBytes: driver.functionAttribute(kernel, 'localBytes'),
       functions,
+      interpreter: Number(interpreter[0]),
     } satisfies ResidentStarted;
   }
 
