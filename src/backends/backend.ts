@@ -111,6 +111,8 @@ export interface MemorySpace {
 export interface Device {
   readonly kind: DeviceKind;
   readonly name: string;
+  /** What a tile should last at least, by `costNs`: below it, sharing costs more than it gains. */
+  readonly tileNs: number;
   /** Workers beside the host. */
   readonly workers: number;
   readonly queues: readonly QueueAddresses[];

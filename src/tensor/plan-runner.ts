@@ -20,6 +20,9 @@ function dependencyFailed(cause: unknown): GpuosError {
   return new GpuosError('GPUOS_DEPENDENCY_FAILED', 'A value that this one is made from was never computed.', { cause });
 }
 
+/** A value of this size that is about to be read is written to the host by the kernel that computes it, rather than copied after it. */
+const NEAR_BYTES = 65_536;
+
 /** Length of a stage's parameter block. */
 function paramBytes({ pointers, words }: Stage): number {
   return 8 * Math.max(MIN_POINTERS, pointers.length) + 4 * words.length;
@@ -38,8 +41,11 @@ export class PlanRunner {
     this.#counters = counters;
   }
 
-  /** `settle` is called for every value that the caller may ask for, with the memory that it lies in. */
-  run(plan: Plan, externals: readonly Tensor[], settle: (result: Result, storage: Storage, offset: number) => void): void {
+  /**
+   * `settle` is called for every value that the caller may ask for, with the memory that it lies in. The value whose tag is
+   * `read` is about to be read: if it is small, the device writes it where the host sees it.
+   */
+  run(plan: Plan, externals: readonly Tensor[], read: number, settle: (result: Result, storage: Storage, offset: number) => void): void {
     const queue = this.#system.queue(0);
     const { heap, hostHeap } = this.#system;
     const nowhere = this.#system.device.memory.start;
@@ -57,14 +63,17 @@ export class PlanRunner {
       const failure = this.#failureOf(queue, storage);
       if (failure !== undefined) this.#failed.set(i, failure);
     }
+    const near = read < 0 || heap === hostHeap ? -1 : (plan.results.find(({ tag }) => tag === read)?.memory ?? -1);
     const owned: Storage[] = [];
     let workspace: Block | undefined;
     let params: Block | undefined;
     try {
       for (let i = 0; i < plan.owned.length; i++) {
-        const block = heap.allocate((plan.owned[i] as Plan['owned'][number]).bytes, mark);
+        const { bytes } = plan.owned[i] as Plan['owned'][number];
+        const target = i === near && bytes <= NEAR_BYTES ? hostHeap : heap;
+        const block = target.allocate(bytes, mark);
         addresses[plan.externals + plan.packings.length + i] = block.address;
-        owned.push(new Storage(heap, block));
+        owned.push(new Storage(target, block));
       }
       if (plan.workspaceBytes > 0) {
         workspace = heap.allocate(plan.workspaceBytes, mark);

@@ -154,7 +154,10 @@ export class Submission {
     const queue = this.#system.queue(0);
     const first = queue.tail;
     this.#running = recording;
-    this.#runner.run(plan, recording.externals as readonly Tensor[], this.#onResult);
+    // Where the host sees all memory, it makes no difference.
+    const apart = this.#system.heap !== this.#system.hostHeap;
+    const read = apart && awaited && target !== undefined ? recording.nodes.lastIndexOf(target) : -1;
+    this.#runner.run(plan, recording.externals as readonly Tensor[], read, this.#onResult);
     this.#note(first, queue.tail);
     if (!awaited || plan.costNs > ALONE_NS) this.#system.device.ringDoorbell(plan.tiles);
     // Readers first: what one that may still be asked for is made from has to stay.

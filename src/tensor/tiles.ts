@@ -1,7 +1,5 @@
 import type { Device } from '../runtime/device.ts';
 
-/** A tile should last at least this long: below it, sharing costs more than it gains. */
-const TILE_NS = 6000;
 /** Tiles a worker, for balance. */
 const TILES_PER_WORKER = 2;
 /** Units of a tile: products of fewer rows at a time read their matrix as often, for less. */
@@ -14,7 +12,7 @@ export function tilesFor(device: Device, costNs: number, units: number): number 
   const workers = device.workers + 1;
   // Tiles of fewer units than this are worth it only where workers would have none.
   const most = Math.max(workers, Math.floor(units / MIN_UNITS));
-  const tiles = Math.min(MOST_TILES, units, most, TILES_PER_WORKER * workers, Math.round(costNs / TILE_NS));
+  const tiles = Math.min(MOST_TILES, units, most, TILES_PER_WORKER * workers, Math.round(costNs / device.tileNs));
   // Three tiles on two workers take as long as four.
   return tiles > workers ? tiles - (tiles % workers) : Math.max(1, tiles);
 }
@@ -31,7 +29,7 @@ const MOST_RUN_TILE_NS = 16_000;
 export function runTiles(device: Device, costsNs: readonly number[], units: number): number {
   const total = costsNs.reduce((sum, cost) => sum + cost, 0);
   const each = total / costsNs.length;
-  const shared = Math.min(device.workers + 1, Math.round(total / TILE_NS), Math.round(each / RUN_TILE_NS));
+  const shared = Math.min(device.workers + 1, Math.round(total / device.tileNs), Math.round(each / RUN_TILE_NS));
   const fitting = Math.min(Math.floor(units / MIN_UNITS), Math.ceil(each / MOST_RUN_TILE_NS));
   return Math.max(1, Math.min(MOST_TILES, units, Math.max(shared, fitting)));
 }

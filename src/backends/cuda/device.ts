@@ -58,6 +58,8 @@ export class CudaDevice implements Device {
   readonly workers: number;
   readonly queues: readonly QueueAddresses[];
   readonly elementBytes = 4;
+  /** A block is about as many times faster than the core that costs are estimated for as it takes longer to start a tile. */
+  readonly tileNs = 1500;
   readonly memory: MemorySpace;
   readonly hostMemory: MemorySpace;
   readonly viewBase: number;

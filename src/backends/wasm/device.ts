@@ -52,6 +52,7 @@ export class WasmDevice implements Device {
   readonly workers: number;
   readonly queues: readonly QueueAddresses[];
   readonly elementBytes = 4;
+  readonly tileNs = 6000;
   readonly memory: MemorySpace;
   readonly hostMemory: MemorySpace;
   readonly viewBase = 0;

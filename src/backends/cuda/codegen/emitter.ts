@@ -8,6 +8,8 @@ const SHARED_BYTES = 32 * 1024;
 const SCRATCH_BYTES = 16 * 1024;
 /** Operands of which the addresses are kept in registers; with more they are read from shared memory where they are used. */
 const MAX_ADDRESSES = 12;
+/** Loads that are under way at a time where addresses are read where they are used: a thread waits once for all of them. */
+const MAX_LOADS = 32;
 /** Values that are the same for a row and are kept in registers; with more the inputs and scalars among them are read where they are used. */
 const MAX_UNIFORMS = 24;
 /** Elements loaded ahead a thread, over all inputs, and instructions of a turn of the loop over the columns. */
@@ -46,6 +48,8 @@ export class Emitter {
   readonly #lazy: boolean;
   /** The variable through which parameters are read. */
   #words = 'words';
+  /** Inputs of the pass at hand in the order of their first use, where they are loaded some at a time. */
+  #loads: readonly number[] = [];
   /** Nodes that have a variable where the text is being written. */
   #known: Set<number> = new Set();
 
@@ -259,6 +263,13 @@ export class Emitter {
     if (this.#known.has(index) || node.kind === 'constant' || node.kind === 'reduce') return;
     if (node.kind === 'scalar') this.#define(index, this.#scalar(node));
     if (node.kind !== 'input') return;
+    const first = this.#loads.indexOf(index);
+    if (first < 0) this.#load(index, node);
+    else for (const i of this.#loads.slice(first, first + MAX_LOADS)) this.#load(i, this.#program.nodes[i] as typeof node);
+  }
+
+  #load(index: number, node: ProgramNode & { kind: 'input' }): void {
+    if (this.#known.has(index)) return;
     const at = this.#analysis.uniform[index] ? '0' : this.#column(node.input);
     const kept = !this.#rereads && !this.#analysis.uniform[index];
     const row = kept ? `p${node.input}` : `(${this.#address('input', node.input)})`;
@@ -309,6 +320,7 @@ export class Emitter {
     if (this.#rereads) {
       line('const uint32_t *again = reread(words);');
       this.#words = 'again';
+      this.#loads = this.#loadOrder(pass);
     }
     for (const i of pass.full) {
       const node = program.nodes[i]!;
@@ -328,7 +340,19 @@ export class Emitter {
       });
     }
     this.#words = 'words';
+    this.#loads = [];
     close();
+  }
+
+  #loadOrder(pass: PassContents): number[] {
+    const { nodes } = this.#program;
+    const order = new Set<number>();
+    for (const i of pass.full) {
+      const node = nodes[i]!;
+      if (node.kind !== 'map') continue;
+      for (const arg of node.args) if (nodes[arg]!.kind === 'input' && !this.#analysis.uniform[arg]) order.add(arg);
+    }
+    return [...order];
   }
 
   /** Whole turns of the group, then fours of columns that are left, then columns. */

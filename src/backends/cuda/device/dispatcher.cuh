@@ -9,6 +9,29 @@ struct Shard {
   uint32_t before[33]; // letters of the tasks before each of the batch
 };
 
+// What the shards share.
+struct Dispatching {
+  uint32_t pause;  // not 0: nothing more is admitted
+  uint32_t paused; // shards that have seen it
+  uint32_t heads[GPUOS_MAX_QUEUES];
+  uint16_t table[GPUOS_OPERATOR_SLOTS]; // the function of each slot
+};
+
+// A shard's mailboxes, with what it knows of them: [workers].
+struct Outbox {
+  Mailbox *mailboxes;
+  uint32_t *sent;  // letters
+  uint32_t *taken; // of these, as of the last look
+  uint32_t turn;
+};
+
+// A batch on its way from a ring. Asked for ahead while the one before is sent out, it is `ahead` until it is looked at.
+struct Batch {
+  uint4 pieces[8];
+  uint32_t head;
+  bool ahead;
+};
+
 __device__ __forceinline__ const gpuos_descriptor *staged(const Shard &shard, uint32_t i) {
   return reinterpret_cast<const gpuos_descriptor *>(shard.stage[i]);
 }
@@ -33,29 +56,38 @@ __device__ __forceinline__ uint32_t count_four(uint4 piece, uint32_t head, uint3
 }
 
 // Brings the next descriptors of a queue into `shard.stage`, and returns how many are there. With `eager`, when the last
-// look found many, it asks for 32 at once; else for four first, which is sooner here.
-__device__ uint32_t fetch(const ResidentArguments &a, Shard &shard, const char *ring, uint32_t head, bool eager) {
+// look found many, it asks for 32 at once, and having got them for the next 32; else for four first, which is sooner here.
+__device__ uint32_t fetch(const ResidentArguments &a, Shard &shard, const char *ring, uint32_t head, bool eager, Batch &batch) {
   const uint32_t lane = threadIdx.x & 31;
-  uint4 pieces[8];
-  pieces[0] = load_four(a, ring, head, 0);
-  if (eager) {
+  const bool ahead = batch.ahead && batch.head == head;
+  if (!ahead) {
+    batch.pieces[0] = load_four(a, ring, head, 0);
+    if (eager) {
 #pragma unroll
-    for (uint32_t i = 1; i < 8; i++) pieces[i] = load_four(a, ring, head, i);
+      for (uint32_t i = 1; i < 8; i++) batch.pieces[i] = load_four(a, ring, head, i);
+    }
   }
-  uint32_t count = count_four(pieces[0], head, 0);
+  batch.ahead = false;
+  uint32_t count = count_four(batch.pieces[0], head, 0);
   if (count == 0) return 0;
-  shard.stage[lane >> 3][lane & 7] = pieces[0];
+  shard.stage[lane >> 3][lane & 7] = batch.pieces[0];
   if (count == 4) {
-    if (!eager) {
+    if (!ahead && !eager) {
 #pragma unroll
-      for (uint32_t i = 1; i < 8; i++) pieces[i] = load_four(a, ring, head, i);
+      for (uint32_t i = 1; i < 8; i++) batch.pieces[i] = load_four(a, ring, head, i);
     }
 #pragma unroll
     for (uint32_t i = 1; i < 8; i++) {
       if (count != 4 * i) continue;
-      count += count_four(pieces[i], head, i);
-      shard.stage[4 * i + (lane >> 3)][lane & 7] = pieces[i];
+      count += count_four(batch.pieces[i], head, i);
+      shard.stage[4 * i + (lane >> 3)][lane & 7] = batch.pieces[i];
     }
+  }
+  if (count == 32) {
+#pragma unroll
+    for (uint32_t i = 0; i < 8; i++) batch.pieces[i] = load_four(a, ring, head + 32, i);
+    batch.head = head + 32;
+    batch.ahead = true;
   }
   __syncwarp();
   return count;
@@ -74,85 +106,99 @@ __device__ bool others_complete(const ResidentArguments &a, const gpuos_descript
 }
 
 // Publishes, kills or revives an operator, and ends the control task. Words: kind, slot, function, version.
-__device__ void change_table(const ResidentArguments &a, const gpuos_descriptor *d, uint32_t queue, uint32_t sequence) {
+__device__ void change_table(const ResidentArguments &a, Dispatching &common, const gpuos_descriptor *d, uint32_t queue, uint32_t sequence) {
   const uint32_t slot = d->words[1];
   uint32_t status = GPUOS_STATUS_OK;
   if (slot >= GPUOS_OPERATOR_SLOTS || (d->words[0] == 1 && d->words[2] >= GPUOS_FUNCTION_SLOTS)) status = GPUOS_STATUS_OUT_OF_RANGE_ID;
-  else if (d->words[0] == 1)
+  else if (d->words[0] == 1) {
+    common.table[slot] = static_cast<uint16_t>(d->words[2]);
     store_relaxed(reinterpret_cast<uint64_t *>(&a.table[slot]), (static_cast<uint64_t>(d->words[3]) << 32) | d->words[2]);
-  else if (d->words[0] == 2) store_relaxed(&a.killed[slot], 1);
+  } else if (d->words[0] == 2) store_relaxed(&a.killed[slot], 1);
   else if (d->words[0] == 3) store_relaxed(&a.killed[slot], 0);
   else status = GPUOS_STATUS_FAILED;
   publish_end(a, queue, sequence, status);
 }
 
 // Writes the records of the first `count` staged tasks. Returns in how many letters this lane's task goes out.
-__device__ uint32_t record(const ResidentArguments &a, const Shard &shard, uint32_t queue, uint32_t head, uint32_t count) {
+__device__ uint32_t record(const ResidentArguments &a, const Dispatching &common, const Shard &shard, uint32_t queue, uint32_t head, uint32_t count) {
   const uint32_t lane = threadIdx.x & 31;
+  const gpuos_descriptor *d = staged(shard, lane);
+  uint32_t status = GPUOS_STATUS_OK;
+  uint4 function = make_uint4(0, 0, 0, 0);
+  if (lane < count) {
+    if (d->operator_ >= GPUOS_OPERATOR_SLOTS) {
+      status = GPUOS_STATUS_OUT_OF_RANGE_ID;
+    } else {
+      const uint32_t fn = *const_cast<const volatile uint16_t *>(&common.table[d->operator_]);
+      if (fn != 0) function = load_relaxed(reinterpret_cast<const uint4 *>(&a.functions[fn]));
+    }
+  }
   TaskRecord *records = a.tasks + static_cast<size_t>(queue) * a.slots;
   for (uint32_t i = lane >> 3; i < count; i += 4) records[(head + i) & (a.slots - 1)].descriptor[lane & 7] = shard.stage[i][lane & 7];
   if (lane >= count) return 0;
-  const gpuos_descriptor *d = staged(shard, lane);
-  TaskRecord &task = records[(head + lane) & (a.slots - 1)];
-  uint32_t status = GPUOS_STATUS_OK;
-  uint4 function = make_uint4(0, 0, 0, 0);
-  if (d->operator_ >= GPUOS_OPERATOR_SLOTS) {
-    status = GPUOS_STATUS_OUT_OF_RANGE_ID;
-  } else {
-    const uint32_t fn = static_cast<uint32_t>(load_relaxed(reinterpret_cast<const uint64_t *>(&a.table[d->operator_])));
-    if (fn != 0) function = load_relaxed(reinterpret_cast<const uint4 *>(&a.functions[fn]));
+  if (status == GPUOS_STATUS_OK) {
     if (function.x == 0 && function.y == 0) status = GPUOS_STATUS_EMPTY_SLOT;
     else if (d->tiles == 0 || d->tiles > GPUOS_MAX_TILES) status = GPUOS_STATUS_FAILED;
   }
   const uint32_t letters = status == GPUOS_STATUS_OK ? min(d->tiles, a.workers) : 1;
+  TaskRecord &task = records[(head + lane) & (a.slots - 1)];
   *reinterpret_cast<uint4 *>(&task.function) = function;
   *reinterpret_cast<uint4 *>(&task.status) = make_uint4(status, letters, 0, GPUOS_STATUS_OK);
   return letters;
 }
 
 // Sends the letters of the staged tasks, 32 at a time.
-__device__ void send(const ResidentArguments &a, Shard &shard, Mailbox *mailboxes, uint32_t *sent, uint32_t queue, uint32_t head, uint32_t count,
-                     uint32_t letters, uint32_t &turn) {
+__device__ void send(const ResidentArguments &a, Shard &shard, Outbox &outbox, uint32_t queue, uint32_t head, uint32_t count, uint32_t letters) {
   const uint32_t lane = threadIdx.x & 31;
-  uint32_t sum = letters;
+  uint32_t total = count;
+  const bool single = __all_sync(0xffffffffu, letters <= 1);
+  if (!single) {
+    uint32_t sum = letters;
 #pragma unroll
-  for (uint32_t step = 1; step < 32; step <<= 1) {
-    const uint32_t left = __shfl_up_sync(0xffffffffu, sum, step);
-    if (lane >= step) sum += left;
+    for (uint32_t step = 1; step < 32; step <<= 1) {
+      const uint32_t left = __shfl_up_sync(0xffffffffu, sum, step);
+      if (lane >= step) sum += left;
+    }
+    shard.before[lane + 1] = sum;
+    if (lane == 0) shard.before[0] = 0;
+    __syncwarp();
+    total = shard.before[32];
   }
-  shard.before[lane + 1] = sum;
-  if (lane == 0) shard.before[0] = 0;
-  __syncwarp();
-  const uint32_t total = shard.before[32];
   uint32_t task = 0;
   for (uint32_t base = 0; base < total; base += 32) {
     const uint32_t letter = base + lane;
     uint32_t to = 0;
     if (letter < total) {
-      if (total == count) task = letter;
-      else
+      uint32_t share = 0;
+      if (single) {
+        task = letter;
+      } else {
         while (shard.before[task + 1] <= letter) task++;
-      to = (turn + lane) % a.workers;
-      const uint32_t number = sent[to] + lane / a.workers;
-      while (number - load_relaxed(&mailboxes[to].taken) >= GPUOS_MAILBOX_DEPTH) {
-        if (load_relaxed(a.leave) != 0) break;
+        share = letter - shard.before[task];
+      }
+      to = (outbox.turn + lane) % a.workers;
+      const uint32_t number = outbox.sent[to] + lane / a.workers;
+      if (number - outbox.taken[to] >= GPUOS_MAILBOX_DEPTH) {
+        uint32_t taken = load_relaxed(&outbox.mailboxes[to].taken);
+        while (number - taken >= GPUOS_MAILBOX_DEPTH && load_relaxed(a.leave) == 0) taken = load_relaxed(&outbox.mailboxes[to].taken);
+        outbox.taken[to] = taken;
       }
       const uint32_t phase = ((number / GPUOS_MAILBOX_DEPTH) & 1) ^ 1;
-      const uint32_t high = (phase << 31) | (queue << 16) | (letter - shard.before[task]);
-      store_relaxed(&mailboxes[to].words[number % GPUOS_MAILBOX_DEPTH], (static_cast<uint64_t>(high) << 32) | (head + task));
+      const uint32_t high = (phase << 31) | (queue << 16) | share;
+      store_relaxed(&outbox.mailboxes[to].words[number % GPUOS_MAILBOX_DEPTH], (static_cast<uint64_t>(high) << 32) | (head + task));
     }
     __syncwarp();
-    if (letter < total) atomicAdd(&sent[to], 1u);
-    turn = (turn + min(32u, total - base)) % a.workers;
+    if (letter < total) atomicAdd(&outbox.sent[to], 1u);
+    outbox.turn = (outbox.turn + min(32u, total - base)) % a.workers;
     __syncwarp();
   }
 }
 
 // Admits what a queue has, up to 32 tasks; returns how many.
-__device__ uint32_t admit(const ResidentArguments &a, Shard &shard, Mailbox *mailboxes, uint32_t *sent, uint32_t queue, uint32_t head, bool eager,
-                          uint32_t &turn) {
+__device__ uint32_t admit(const ResidentArguments &a, Dispatching &common, Shard &shard, Outbox &outbox, uint32_t queue, uint32_t head, bool eager,
+                          Batch &batch) {
   const uint32_t lane = threadIdx.x & 31;
-  uint32_t count = fetch(a, shard, ring_of(a, queue), head, eager);
+  uint32_t count = fetch(a, shard, ring_of(a, queue), head, eager, batch);
   if (count == 0) return 0;
   // In order: a change of the table alone, and nothing past a task that has to wait for another queue.
   const gpuos_descriptor *d = staged(shard, lane);
@@ -161,37 +207,42 @@ __device__ uint32_t admit(const ResidentArguments &a, Shard &shard, Mailbox *mai
   const uint32_t controls = __ballot_sync(0xffffffffu, control);
   const uint32_t waiting = __ballot_sync(0xffffffffu, waits);
   if ((controls & 1) != 0) {
-    if (lane == 0) change_table(a, d, queue, head);
+    if (lane == 0) change_table(a, common, d, queue, head);
     __syncwarp();
     return 1;
   }
   const uint32_t stops = controls | waiting;
   if (stops != 0) count = min(count, static_cast<uint32_t>(__ffs(stops)) - 1);
   if (count == 0) return 0;
-  const uint32_t letters = record(a, shard, queue, head, count);
+  const uint32_t letters = record(a, common, shard, queue, head, count);
   // Every lane's part of a record comes before any letter that names it.
   __syncwarp();
-  __threadfence();
+  fence_device();
   __syncwarp();
-  send(a, shard, mailboxes, sent, queue, head, count, letters, turn);
+  send(a, shard, outbox, queue, head, count, letters);
   return count;
 }
 
 // A warp that admits: queues shard, shard + shards, ...
-__device__ void admit_all(const ResidentArguments &a, Shard &shard, uint32_t *sent, uint32_t index, volatile uint32_t *pause, uint32_t *paused) {
+__device__ void admit_all(const ResidentArguments &a, Dispatching &common, Shard &shard, Outbox outbox, uint32_t index) {
   const uint32_t lane = threadIdx.x & 31;
-  Mailbox *mailboxes = a.mailboxes + static_cast<size_t>(index) * a.workers;
-  uint32_t turn = 0;
+  const volatile uint32_t *pause = &common.pause;
+  volatile uint32_t *heads = common.heads;
+  Batch batch;
+  batch.ahead = false;
   uint32_t idle = 0;
   bool eager = false;
   for (;;) {
     uint32_t admitted = 0;
     for (uint32_t queue = index; queue < a.queues && *pause == 0; queue += a.shards) {
-      const uint32_t head = load_relaxed(&a.heads[queue]);
-      const uint32_t count = admit(a, shard, mailboxes, sent, queue, head, eager, turn);
+      const uint32_t head = heads[queue];
+      // What was asked for ahead is the same queue's if there is no other.
+      if (a.queues > a.shards) batch.ahead = false;
+      const uint32_t count = admit(a, common, shard, outbox, queue, head, eager, batch);
       if (count == 0) continue;
       admitted += count;
       if (lane == 0) {
+        heads[queue] = head + count;
         store_relaxed(&a.heads[queue], head + count);
         // The host may write these slots anew: they are copied.
         store_host(reinterpret_cast<uint32_t *>(&queue_of(a, queue)->cursor) + 1, head + count);
@@ -199,13 +250,12 @@ __device__ void admit_all(const ResidentArguments &a, Shard &shard, uint32_t *se
       __syncwarp();
     }
     if (*pause != 0) {
-      if (lane == 0) atomicAdd(paused, 1u);
+      if (lane == 0) atomicAdd(&common.paused, 1u);
       return;
     }
-    if (load_relaxed(a.leave) != 0) return;
     eager = admitted >= 4;
     idle = admitted > 0 ? 0 : idle + 1;
-    if (idle > 2000) __nanosleep(1000);
+    if (idle > GPUOS_AWAKE_LOOKS) __nanosleep(idle > GPUOS_DROWSY_LOOKS ? 4000 : 1000);
   }
 }
 
@@ -221,7 +271,7 @@ __device__ bool move_marks(const ResidentArguments &a) {
     const uint32_t complete = missing == 0 ? 32 : __ffs(missing) - 1;
     if (complete > 0 && lane == 0) {
       store_release(&a.marks[queue], mark + complete);
-      __threadfence_system();
+      fence_system();
       store_host(&queue_of(a, queue)->mark, mark + complete);
     }
     __syncwarp();
@@ -232,48 +282,63 @@ __device__ bool move_marks(const ResidentArguments &a) {
 
 // The last warp: moves the marks, and ends the kernel. On `quit` 1, or when the host shows no sign of life, nothing more
 // is admitted, and the kernel leaves once what runs is complete, or after a while without it.
-__device__ void watch(const ResidentArguments &a, volatile uint32_t *pause, const volatile uint32_t *paused) {
+__device__ void watch(const ResidentArguments &a, Dispatching &common) {
   const uint32_t lane = threadIdx.x & 31;
   const gpuos_control *control = control_of(a);
+  const volatile uint32_t *paused = &common.paused;
   uint32_t beat = load_host(&control->heartbeat);
   uint64_t seen = now_ns();
+  uint64_t looked = seen;
   uint64_t since = 0;
   bool stopped = false; // every shard has stopped to admit
-  for (uint32_t turn = 0;; turn++) {
+  for (;;) {
     const bool drained = move_marks(a);
-    if ((turn & 255) == 0 && since == 0) {
-      const uint32_t now = load_host(&control->heartbeat);
-      if (now != beat) {
-        beat = now;
-        seen = now_ns();
+    const uint64_t now = now_ns();
+    if (since == 0 && __any_sync(0xffffffffu, now - looked > GPUOS_LOOK_NS)) {
+      looked = now;
+      const uint32_t shown = load_host(&control->heartbeat);
+      if (shown != beat) {
+        beat = shown;
+        seen = now;
       }
-      const bool over = load_host(&control->quit) != 0 || now_ns() - seen > GPUOS_HEARTBEAT_NS;
+      const bool over = load_host(&control->quit) != 0 || now - seen > GPUOS_HEARTBEAT_NS;
       if (__any_sync(0xffffffffu, over)) {
-        if (lane == 0) *pause = 1;
+        if (lane == 0) *const_cast<volatile uint32_t *>(&common.pause) = 1;
         __syncwarp();
-        since = now_ns();
+        since = now;
       }
     }
-    if (since == 0) continue;
+    if (since == 0) {
+      if (drained) __nanosleep(500);
+      continue;
+    }
     // What is there is complete if it was so at a look that began after the last one was admitted.
     const bool all = stopped && drained;
     stopped = *paused == a.shards;
     __syncwarp();
-    if (!__any_sync(0xffffffffu, all || now_ns() - since > GPUOS_DRAIN_NS)) continue;
+    if (!__any_sync(0xffffffffu, all || now - since > GPUOS_DRAIN_NS)) continue;
     if (lane == 0) store_release(a.leave, 1);
     return;
   }
 }
 
 __device__ void dispatcher(const ResidentArguments &a, char *shared) {
-  __shared__ uint32_t pause;
-  __shared__ uint32_t paused; // shards that have seen it
-  Shard *shards = reinterpret_cast<Shard *>(shared);
-  uint32_t *sent = reinterpret_cast<uint32_t *>(shards + a.shards); // letters sent: [shards][workers]
-  for (uint32_t i = threadIdx.x; i < a.shards * a.workers; i += blockDim.x) sent[i] = a.mailboxes[i].taken;
-  if (threadIdx.x == 0) pause = paused = 0;
+  Dispatching &common = *reinterpret_cast<Dispatching *>(shared);
+  Shard *shards = reinterpret_cast<Shard *>(shared + ((sizeof(Dispatching) + 15) & ~static_cast<size_t>(15)));
+  uint32_t *sent = reinterpret_cast<uint32_t *>(shards + a.shards); // [shards][workers]
+  uint32_t *taken = sent + a.shards * a.workers;
+  for (uint32_t i = threadIdx.x; i < a.shards * a.workers; i += blockDim.x) sent[i] = taken[i] = load_relaxed(&a.mailboxes[i].taken);
+  for (uint32_t i = threadIdx.x; i < GPUOS_OPERATOR_SLOTS; i += blockDim.x) {
+    common.table[i] = static_cast<uint16_t>(load_relaxed(reinterpret_cast<const uint64_t *>(&a.table[i])));
+  }
+  if (threadIdx.x < a.queues) common.heads[threadIdx.x] = load_relaxed(&a.heads[threadIdx.x]);
+  if (threadIdx.x == 0) common.pause = common.paused = 0;
   __syncthreads();
   const uint32_t warp = threadIdx.x / 32;
-  if (warp < a.shards) admit_all(a, shards[warp], sent + warp * a.workers, warp, &pause, &paused);
-  else if (warp == blockDim.x / 32 - 1) watch(a, &pause, &paused);
+  if (warp < a.shards) {
+    const uint32_t first = warp * a.workers;
+    admit_all(a, common, shards[warp], {a.mailboxes + first, sent + first, taken + first, 0}, warp);
+  } else if (warp == blockDim.x / 32 - 1) {
+    watch(a, common);
+  }
 }

@@ -8,6 +8,12 @@
 // How long a kernel that is to leave waits for tasks that run, before it leaves without them.
 #define GPUOS_DRAIN_NS 500000000ull
 
+// How often the watcher looks for the host's signs of life.
+#define GPUOS_LOOK_NS 20000ull
+// Looks without work after which a poller pauses between looks, and after which it pauses longer.
+#define GPUOS_AWAKE_LOOKS 4000
+#define GPUOS_DROWSY_LOOKS 50000
+
 // A block's dynamic shared memory: a parameter block for the worker and one for chain, then the operators' scratch.
 // The dispatcher uses the same bytes for its own purposes.
 #define GPUOS_PARAMS_BYTES 4096
@@ -29,6 +35,7 @@ struct __align__(16) FunctionEntry {
 };
 
 // A slot of the operator table; only the dispatcher writes, so that changes are in order with tasks. {fn, version} is one word.
+// The dispatcher has the functions' numbers in its shared memory too.
 struct __align__(8) SlotEntry {
   uint32_t fn; // 0: empty
   uint32_t version;
@@ -147,6 +154,11 @@ __device__ __forceinline__ void store_release(uint64_t *address, uint64_t value)
   asm volatile("st.release.gpu.global.u64 [%0], %1;" ::"l"(address), "l"(value) : "memory");
 }
 
+// __threadfence() and __threadfence_system() are stronger than what is needed here, and slower: these order what comes
+// before against what comes after, and no more.
+__device__ __forceinline__ void fence_device() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
+__device__ __forceinline__ void fence_system() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
+
 __device__ __forceinline__ uint64_t now_ns() {
   uint64_t time;
   asm volatile("mov.u64 %0, %globaltimer;" : "=l"(time));
@@ -177,9 +189,9 @@ __device__ __forceinline__ void publish_end(const ResidentArguments &a, uint32_t
   const uint64_t word = (static_cast<uint64_t>(sequence) << 32) | status;
   const uint32_t slot = sequence & (a.slots - 1);
   if (status != GPUOS_STATUS_OK) atomicAdd_system(&queue_of(a, queue)->failures, 1u);
-  __threadfence_system();
+  fence_system();
   store_host(completions_of(a, queue) + slot, word);
-  store_release(&a.completions[queue * a.slots + slot], word);
+  store_relaxed(&a.completions[queue * a.slots + slot], word);
 }
 
 // Copies a parameter block, `lines` of 64 bytes, from the segment into shared memory; one that does not fit (or of

@@ -4,10 +4,11 @@
 // tasks of other queues are complete by then.
 #pragma once
 
-// Waits for the dependencies of the task; its status is then OK or DEPENDENCY_FAILED.
-__device__ uint32_t await_dependencies(const ResidentArguments &a, const gpuos_descriptor *d, uint32_t queue) {
+// Waits for the dependencies of the task, and says whether it had to; its status is then OK or DEPENDENCY_FAILED.
+__device__ uint32_t await_dependencies(const ResidentArguments &a, const gpuos_descriptor *d, uint32_t queue, bool &waited) {
   if ((d->flags & GPUOS_FLAG_AFTER) != 0) {
     while (!is_before(d->after, load_acquire(&a.marks[queue]))) {
+      waited = true;
       if (load_relaxed(a.leave) != 0) return GPUOS_STATUS_CANCELLED;
     }
   }
@@ -20,6 +21,7 @@ __device__ uint32_t await_dependencies(const ResidentArguments &a, const gpuos_d
     const uint64_t *word = &a.completions[other * a.slots + (producer & (a.slots - 1))];
     uint64_t seen = load_acquire(word);
     while (is_before(static_cast<uint32_t>(seen >> 32), producer)) {
+      waited = true;
       if (load_relaxed(a.leave) != 0) return GPUOS_STATUS_CANCELLED;
       seen = load_acquire(word);
     }
@@ -39,7 +41,8 @@ __device__ uint32_t run_tiles(const ResidentArguments &a, const TaskRecord &task
   if ((d->flags & GPUOS_FLAG_PARAMS) != 0) params = bring_params(a.host + d->params, d->param_lines, shared);
   char *scratch = shared + 2 * GPUOS_PARAMS_BYTES;
   for (uint32_t tile = letter; tile < d->tiles; tile += task.letters) {
-    if (load_relaxed(&a.killed[d->operator_]) != 0) return GPUOS_STATUS_KILLED;
+    // Of the first one the caller knows.
+    if (tile != letter && load_relaxed(&a.killed[d->operator_]) != 0) return GPUOS_STATUS_KILLED;
     const uint32_t status = task.function == GPUOS_CHAIN
                                 ? run_chain(a, params, tile, d->tiles, shared + GPUOS_PARAMS_BYTES, scratch)
                                 : __syncthreads_or(function(params, tile, d->tiles, scratch, data));
@@ -68,8 +71,8 @@ __device__ void worker(const ResidentArguments &a, uint32_t index, char *shared)
         mine = load_relaxed(&mailbox->words[taken % GPUOS_MAILBOX_DEPTH]);
         ready = __ballot_sync(0xffffffffu, lane < a.shards && (mine >> 63) == phase);
         if (ready != 0) break;
-        if (load_relaxed(a.leave) != 0) break;
-        if (++idle > 4000) __nanosleep(500);
+        if ((++idle & 63) == 0 && load_relaxed(a.leave) != 0) break;
+        if (idle > GPUOS_AWAKE_LOOKS) __nanosleep(idle > GPUOS_DROWSY_LOOKS ? 8000 : 500);
       }
       if (ready == 0) {
         if (lane == 0) gate = GPUOS_STATUS_CANCELLED;
@@ -82,15 +85,20 @@ __device__ void worker(const ResidentArguments &a, uint32_t index, char *shared)
         const uint32_t sequence = static_cast<uint32_t>(letter);
         const uint32_t queue = (letter >> 48) & 0xff;
         // The record, and all that the tasks before have written, comes after the letter.
-        __threadfence();
+        fence_device();
         const uint4 *record = reinterpret_cast<const uint4 *>(&a.tasks[static_cast<size_t>(queue) * a.slots + (sequence & (a.slots - 1))]);
         if (lane < sizeof(TaskRecord) / 16) reinterpret_cast<uint4 *>(&task)[lane] = load_relaxed(record + lane);
         if (lane == last) store_relaxed(&mailbox->taken, taken);
         __syncwarp();
         if (lane == 0) {
           word = letter;
-          uint32_t status = await_dependencies(a, d, queue);
+          // The kill bit is looked at while the dependencies are; again if they had to be waited for.
+          const uint32_t *killed = &a.killed[min(d->operator_, static_cast<uint32_t>(GPUOS_OPERATOR_SLOTS - 1))];
+          const uint32_t before = load_relaxed(killed);
+          bool waited = false;
+          uint32_t status = await_dependencies(a, d, queue, waited);
           if (status == GPUOS_STATUS_OK) status = task.status;
+          if (status == GPUOS_STATUS_OK && (waited ? load_relaxed(killed) : before) != 0) status = GPUOS_STATUS_KILLED;
           gate = status;
         }
       }
@@ -108,10 +116,10 @@ __device__ void worker(const ResidentArguments &a, uint32_t index, char *shared)
         TaskRecord &shared_task = a.tasks[static_cast<size_t>(queue) * a.slots + (sequence & (a.slots - 1))];
         if (status != GPUOS_STATUS_OK) atomicCAS(&shared_task.worst, GPUOS_STATUS_OK, status);
         // What this share has written comes before its end, and those of all shares before that of the task.
-        __threadfence();
+        fence_device();
         over = atomicAdd(&shared_task.done, 1u) + 1 == task.letters;
         if (over) {
-          __threadfence();
+          fence_device();
           status = load_relaxed(&shared_task.worst);
         }
       }
