@@ -15,6 +15,11 @@ const SLOT_BYTES = 8;
 const ARGUMENT_BYTES = 112;
 /** Warps that admit, at most (GPUOS_MAX_SHARDS). */
 const MAX_SHARDS = 6;
+/**
+ * Stack a thread that an injected operator may use (GPUOS_OPERATOR_STACK_BYTES of `device/operators.cuh`). Not what the
+ * driver says of the kernel: that has the kernel's own frames in it.
+ */
+export const OPERATOR_STACK_BYTES = 512;
 
 /** What the host says of the kernel that is to start; JSON. */
 export interface ResidentStart {
@@ -32,7 +37,7 @@ export interface ResidentStarted {
   readonly workers: number;
   /** Registers a thread that the kernel was linked with: what an injected operator may use. */
   readonly registers: number;
-  /** Stack a thread has there. */
+  /** Stack a thread that an injected operator may use. */
   readonly stackBytes: number;
   /** The table of functions: {address, data} of 8 bytes each. */
   readonly functions: Address;
@@ -114,7 +119,7 @@ export class ResidentKernel implements ResidentHost {
     return {
       workers,
       registers: driver.functionAttribute(kernel, 'registers'),
-      stackBytes: driver.functionAttribute(kernel, 'localBytes'),
+      stackBytes: OPERATOR_STACK_BYTES,
       functions,
       interpreter: Number(interpreter[0]),
     } satisfies ResidentStarted;

@@ -1,10 +1,14 @@
 import { execFileSync, spawnSync } from 'node:child_process';
-import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { CASES, nvccArguments } from '../../../../test/fixtures/cubin/cases.mjs';
+import { cudaHeader } from '../../../abi/headers.ts';
+import { OPERATOR_STACK_BYTES } from '../resident.ts';
+import { RESIDENT_OPTIONS } from '../source.ts';
+import { Cubin } from './cubin.ts';
 import { ElfFile } from './elf.ts';
 import { readInjectable, type InjectionResult } from './injectable.ts';
 
@@ -97,6 +101,30 @@ describe.skipIf(!nvlink)(`what nvlink counts${because('nvlink', nvlink)}`, () =>
     expect(result.function.registers).toBe(Math.max(...functions));
     expect(result.function.stackBytes).toBe(stack);
   });
+});
+
+describe.skipIf(!nvlink)(`what the resident kernel sets apart for injected operators${because('nvlink', nvlink)}`, () => {
+  it.each([80, 90])(
+    'is there in the linked kernel for sm_%i, within a kilobyte of stack in all',
+    (sm) => {
+      const device = fileURLToPath(new URL('../device/', import.meta.url));
+      writeFileSync(join(work, 'gpuos_abi.h'), cudaHeader());
+      const [object, linked] = [join(work, `resident.sm_${sm}.cubin`), join(work, `resident.sm_${sm}.linked`)];
+      const options = ['-cubin', ...RESIDENT_OPTIONS, `-arch=sm_${sm}`, '-I', work, '-I', device];
+      execFileSync('nvcc', [...options, '-o', object, join(device, 'resident.cu')], { stdio: 'pipe' });
+      const { stdout, stderr } = spawnSync('nvlink', ['-v', `-arch=sm_${sm}`, '-o', linked, object], { encoding: 'utf8' });
+      const used = /properties for 'gpuos_resident':[\s\S]*?used (\d+) registers, (?:used \d+ barriers, )?(\d+) stack/.exec(
+        stdout + stderr,
+      );
+      const cubin = new Cubin(new Uint8Array(readFileSync(linked)));
+      const { frameBytes, registers } = cubin.function(cubin.functions('operator_reserve')[0]!);
+      expect(frameBytes).toBeGreaterThanOrEqual(OPERATOR_STACK_BYTES);
+      expect(Number(used?.[2])).toBeGreaterThanOrEqual(frameBytes!);
+      expect(Number(used?.[2])).toBeLessThanOrEqual(1024);
+      expect(Number(used?.[1])).toBeGreaterThanOrEqual(registers!);
+    },
+    120_000,
+  );
 });
 
 describe.skipIf(!readelf)(`what readelf reads${because('readelf', readelf)}`, () => {
