@@ -130,8 +130,8 @@ function compileTypeScript(root, keepGoing) {
   for (const file of expected) {
     if (existsSync(join(out, file)) && writeWhole(join(dist, file), readFileSync(join(out, file)))) written++;
   }
-  // CUDA sources are compiled where the device is.
-  const sources = filesBelow(join(root, 'src')).filter((file) => /\.cuh?$/.test(file));
+  // CUDA sources are compiled where the device is; the bench's other side is in Python.
+  const sources = filesBelow(join(root, 'src')).filter((file) => /\.(cuh?|py)$/.test(file));
   for (const file of sources) if (writeWhole(join(dist, file), readFileSync(join(root, 'src', file)))) written++;
   // npm does this where it installs the package; here `npx gpuos` runs the file as it is.
   for (const file of Object.values(JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')).bin ?? {})) {

@@ -34,7 +34,7 @@ describe('help', () => {
         .trim()
         .split('\n')
         .map((line) => line.split(' ')[0]),
-    ).toEqual(['submit', 'throughput', 'elementwise', 'model', 'inject']);
+    ).toEqual(['submit', 'throughput', 'elementwise', 'model', 'inject', 'cuda']);
     expect(stdout).not.toContain('cannot be loaded');
   });
 
@@ -190,7 +190,7 @@ describe('gpuos bench', () => {
       .trim()
       .split('\n')
       .map((line) => JSON.parse(line) as { suite: string; about: string });
-    expect(suites.map(({ suite }) => suite)).toEqual(['submit', 'throughput', 'elementwise', 'model', 'inject']);
+    expect(suites.map(({ suite }) => suite)).toEqual(['submit', 'throughput', 'elementwise', 'model', 'inject', 'cuda']);
     for (const { about } of suites) expect(about.length).toBeGreaterThan(20);
   });
 

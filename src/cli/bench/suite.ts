@@ -20,7 +20,7 @@ export interface BenchSuite {
   run(emit: (row: BenchRow) => void): Promise<void>;
 }
 
-export const SUITES = ['submit', 'throughput', 'elementwise', 'model', 'inject'] as const;
+export const SUITES = ['submit', 'throughput', 'elementwise', 'model', 'inject', 'cuda'] as const;
 export type SuiteName = (typeof SUITES)[number];
 
 /** What is wrong with a row; undefined if nothing is. A row that compares has to show both its times. */
