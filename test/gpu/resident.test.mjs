@@ -1,253 +1,638 @@
-/** The resident kernel on a real device: `npm run test:gpu`. Uses the built package and nothing else. */
+/**
+ * The resident kernel on a real device, in this very process (`npm run test:gpu`): what only the device's own order,
+ * memory and time can show. Uses the built package and nothing else.
+ */
 import assert from 'node:assert/strict';
-import { after, before, test } from 'node:test';
-import { descriptor } from '../../dist/abi/descriptor.js';
-import { queueRecord } from '../../dist/abi/records.js';
+import { after, before, describe, it } from 'node:test';
+import { control } from '../../dist/abi/records.js';
+import { CONTROL_ADDRESS, MAX_TILES, STATUS } from '../../dist/abi/status.js';
 import { CudaDriver } from '../../dist/backends/cuda/driver.js';
 import { readInjectable } from '../../dist/backends/cuda/elf/injectable.js';
+import { ImageCache } from '../../dist/backends/cuda/image-cache.js';
+import { planSegment, writeSegment } from '../../dist/backends/cuda/layout.js';
+import { koffi } from '../../dist/backends/cuda/library.js';
 import { Nvrtc } from '../../dist/backends/cuda/nvrtc.js';
+import { probe } from '../../dist/backends/cuda/probe.js';
+import { CodeArena } from '../../dist/backends/cuda/process/code-arena.js';
 import { ResidentKernel } from '../../dist/backends/cuda/resident.js';
-import { RESIDENT_OPTIONS, residentSource } from '../../dist/backends/cuda/source.js';
+import { OPERATOR_OPTIONS, RESIDENT_OPTIONS, residentSource } from '../../dist/backends/cuda/source.js';
+import { cacheFolder } from '../../dist/flags.js';
+import { BUILT_IN, CONTROL, generator, giveUp, guard, Producer, residentKey, rest, rounded, sorted } from './support.mjs';
 
-const NOP = 0;
-const ADD = 1;
-const WAIT_MS = 5000;
+const found = probe();
+const why = found.missing.map(({ what }) => what).join('; ');
 
-let driver;
-let device;
-let stream;
-let image;
+const NOP = BUILT_IN.indexOf('nop');
+const SLOTS = 4096;
+const TIMEOUT = { timeout: 20_000 };
+/** How long anything may take that is a matter of milliseconds. */
+const LIMIT_MS = 3000;
+const MIB = 2 ** 20;
+/** The segment, its last part for copies of device memory. */
+const SEGMENT_BYTES = 24 * MIB;
+const STAGING = 16 * MIB;
+const COUNTER_BYTES = 12 * MIB;
+const ARENA_BYTES = MIB;
+const CURVES = 12;
 
-before(() => {
-  driver = new CudaDriver();
-  driver.initialize();
-  device = driver.device(0);
-  driver.setCurrent(driver.retainPrimaryContext(device));
-  const [major, minor] = driver.computeCapability(device);
-  const compiled = new Nvrtc(undefined, Math.floor(driver.version() / 1000)).compile({
-    ...residentSource(),
-    name: 'resident.cu',
-    target: `sm_${major}${minor}`,
-    options: RESIDENT_OPTIONS,
-  });
-  image = driver.link([{ kind: 'cubin', name: 'resident', bytes: compiled.image }]);
-  stream = driver.createStream();
-  console.log(driver.deviceName(device), `sm_${major}${minor}`, `linked ${image.length} bytes`);
-});
-after(() => driver.releasePrimaryContext(device));
-
-/** A producer for one queue of the kernel, in the plainest form. */
-class Producer {
-  constructor(kernel, index, first = 0) {
-    this.kernel = kernel;
-    this.words = kernel.words;
-    this.at = kernel.queues[index];
-    this.tail = first;
-    this.index = index;
-  }
-
-  get mark() {
-    const mark = Atomics.load(this.words, (this.at.record + queueRecord.offset.mark) >> 2);
-    return this.tail + ((mark - (this.tail >>> 0)) | 0);
-  }
-
-  submit(operator, pointers = [], word = 0, dependencies = [], tiles = 1) {
-    const { words, at } = this;
-    while (this.tail - this.mark >= this.kernel.slots) this.kernel.beat();
-    const tag = this.tail >>> 0;
-    const base = (at.ring + (tag & (this.kernel.slots - 1)) * descriptor.size) >> 2;
-    const o = descriptor.offset;
-    words[base + (o.operator >> 2)] = operator;
-    words[base + (o.flags >> 2)] = this.index << 16;
-    words[base + (o.tiles >> 2)] = tiles;
-    let queues = 0xffffffff;
-    dependencies.forEach((sequence, i) => {
-      words[base + (o.dependencies >> 2) + i] = sequence >>> 0;
-      queues = (queues & ~(0xff << (8 * i))) | (this.index << (8 * i));
-    });
-    words[base + (o.dependencyQueues >> 2)] = queues >>> 0;
-    pointers.forEach((pointer, i) => {
-      words[base + (o.pointers >> 2) + 2 * i] = pointer >>> 0;
-      words[base + (o.pointers >> 2) + 2 * i + 1] = Math.floor(pointer / 2 ** 32);
-    });
-    words[base + (o.words >> 2)] = word;
-    Atomics.store(words, base + (o.tag0 >> 2), tag);
-    Atomics.store(words, base + (o.tag1 >> 2), tag);
-    return this.tail++;
-  }
-
-  status(sequence) {
-    const at = (this.at.completions >> 2) + 2 * ((sequence >>> 0) & (this.kernel.slots - 1));
-    return Atomics.load(this.words, at + 1) === sequence >>> 0 ? Atomics.load(this.words, at) : undefined;
-  }
-
-  wait(sequence) {
-    const until = Date.now() + WAIT_MS;
-    while (this.mark <= sequence)
-      if (Date.now() > until) throw new Error(`task ${sequence} is not complete; mark ${this.mark}, tail ${this.tail}`);
-  }
+const CURVE = (k) => `OPERATOR(curve_${k}) {
+  const float *x = (const float *)params[0]; float *out = (float *)params[1]; const unsigned n = WORDS[0];
+  EACH(n) out[i] = x[i] * ${k}.0f + ${k % 2 === 0 ? 'expf(x[i])' : '0.5f'};
+  return 0;
+}`;
+const SOURCE = `
+#define OPERATOR(name) extern "C" __device__ __noinline__ unsigned operator_##name( \\
+  const unsigned long long *params, unsigned tile, unsigned tiles, char *shared, const unsigned *data)
+#define WORDS ((const unsigned *)(params + 4))
+#define EACH(n) for (unsigned i = tile * blockDim.x + threadIdx.x; i < n; i += tiles * blockDim.x)
+// x = 3 x + k modulo 2^32: a step that is lost, doubled or out of order changes the result.
+OPERATOR(step) {
+  unsigned *x = (unsigned *)params[0]; const unsigned n = WORDS[0], k = WORDS[1];
+  EACH(n) x[i] = x[i] * 3 + k;
+  return 0;
 }
-
-function start(options = {}) {
-  return new ResidentKernel(driver, device, { image, queues: 1, slots: 4096, ...options });
+// Counts each call for a tile, and takes a while.
+OPERATOR(count) {
+  const unsigned ns = WORDS[1];
+  // Not atomicAdd: of that, some architectures' compilers leave a choice to the linker, which there is none for injected code.
+  unsigned *counter = (unsigned *)params[0] + WORDS[0] + tile;
+  if (threadIdx.x == 0) asm volatile("red.relaxed.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
+  unsigned long long from, now;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(from));
+  do asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now)); while (now - from < ns);
+  return 0;
 }
+OPERATOR(one) { if (threadIdx.x == 0) ((unsigned *)params[0])[WORDS[0]] = 1; return 0; }
+OPERATOR(two) { if (threadIdx.x == 0) ((unsigned *)params[0])[WORDS[0]] = 2; return 0; }
+${Array.from({ length: CURVES }, (_, k) => CURVE(k)).join('\n')}
+`;
+/** Slot and function of each, where a test enters them. */
+const NAMES = ['step', 'count', 'one', 'two', ...Array.from({ length: CURVES }, (_, k) => `curve_${k}`)];
+const SLOT = Object.fromEntries(NAMES.map((name, i) => [name, 100 + i]));
+const FUNCTION = Object.fromEntries(NAMES.map((name, i) => [name, BUILT_IN.length + 2 + i]));
 
-for (const first of [0, 2 ** 32 - 1000]) {
-  test(`a hundred thousand tasks from sequence ${first} on, in order, all complete`, () => {
-    const kernel = start({ firstSequence: first });
-    try {
-      const queue = new Producer(kernel, 0, first);
-      for (let i = 0; i < 100_000; i++) {
-        queue.submit(NOP, [], 0, i % 3 === 0 && i > 0 ? [queue.tail - 1] : []);
-        if (i % 256 === 0) kernel.beat();
-      }
-      queue.wait(queue.tail - 1);
-      assert.equal(queue.status(queue.tail - 1), 0);
-    } finally {
-      kernel.stop();
-    }
-  });
-}
+describe('the resident kernel', { skip: found.ready ? false : `missing ${why}` }, () => {
+  const measured = {};
+  let watchdog;
+  let driver;
+  let device;
+  let side;
+  let image;
+  let segment;
+  let cubin;
+  let arena;
+  let sm;
+  let counters;
+  let values;
+  /** Set when the kernel did not leave: nothing can run on the device any more. */
+  let stuck;
 
-test('dependent additions give the sum, over many workers', () => {
-  const n = 10_000;
-  const bytes = 4 * n;
-  const [a, b] = [driver.allocate(bytes), driver.allocate(bytes)];
-  driver.copyToDevice(a, new Float32Array(n).fill(0), bytes, stream);
-  driver.copyToDevice(
-    b,
-    Float32Array.from({ length: n }, (_, i) => i % 7),
-    bytes,
-    stream,
-  );
-  driver.synchronizeStream(stream);
-  const kernel = start();
-  const result = new Float32Array(n);
-  try {
-    const queue = new Producer(kernel, 0);
-    let last = -1;
-    for (let i = 0; i < 1000; i++) last = queue.submit(ADD, [a, b, a], n, last < 0 ? [] : [last]);
-    queue.wait(last);
-    driver.copyToHost(result, a, bytes, stream);
-    driver.synchronizeStream(stream);
-  } finally {
-    kernel.stop();
-  }
-  assert.ok(result.every((value, i) => value === 1000 * (i % 7)));
-});
-
-test('an unknown operator and an empty slot fail, their dependents with them, and the next task runs', () => {
-  const kernel = start();
-  try {
-    const queue = new Producer(kernel, 0);
-    const bad = [queue.submit(99_999), queue.submit(3000)];
-    const dependent = queue.submit(NOP, [], 0, [bad[0]]);
-    const next = queue.submit(NOP);
-    queue.wait(next);
-    assert.deepEqual(
-      [...bad, dependent, next].map((sequence) => queue.status(sequence)),
-      [6, 5, 3, 0],
-    );
-    assert.equal(Atomics.load(queue.words, (queue.at.record + queueRecord.offset.failures) >> 2), 3);
-  } finally {
-    kernel.stop();
-  }
-});
-
-test('operators injected while it runs compute what they should, each at once, and nothing else is disturbed', () => {
-  const n = 4096;
-  const bytes = 4 * n;
-  const [x, out, a, b] = [0, 1, 2, 3].map(() => driver.allocate(bytes));
-  const values = Float32Array.from({ length: n }, (_, i) => (i % 100) / 10 - 5);
-  for (const [to, from] of [
-    [x, values],
-    [a, new Float32Array(n)],
-    [b, new Float32Array(n).fill(1)],
-  ])
-    driver.copyToDevice(to, from, bytes, stream);
-  driver.synchronizeStream(stream);
-  const [major, minor] = driver.computeCapability(device);
-  const nvrtc = new Nvrtc(undefined, Math.floor(driver.version() / 1000));
-  const operators = Array.from({ length: 20 }, (_, k) => {
-    const source = `extern "C" __device__ unsigned operator_new(const unsigned long long *params, unsigned tile, unsigned tiles) {
-      const float *x = (const float *)params[0]; float *out = (float *)params[1]; const unsigned n = ((const unsigned *)(params + 4))[0];
-      for (unsigned i = tile * blockDim.x + threadIdx.x; i < n; i += tiles * blockDim.x) out[i] = x[i] * ${k}.0f + ${k % 2 === 0 ? 'expf(x[i])' : '0.5f'};
-      return 0; }`;
-    const { image: cubin } = nvrtc.compile({ source, name: 'operator.cu', target: `sm_${major}${minor}`, options: RESIDENT_OPTIONS });
-    return cubin;
-  });
-  const kernel = start();
-  const times = [];
-  try {
-    const queue = new Producer(kernel, 0);
-    const result = new Float32Array(n);
-    const beside = [];
-    let sums = 0;
-    operators.forEach((cubin, k) => {
-      const read = readInjectable(cubin, 'operator_new', { sm: 10 * major + minor, registers: kernel.registers });
-      assert.ok(read.ok, JSON.stringify(read.reasons));
-      // Load all the while: a chain of additions that must come out right.
-      for (let i = 0; i < 200; i++, sums++) beside.push(queue.submit(ADD, [a, b, a], n, beside.length === 0 ? [] : [beside.at(-1)]));
+  before(
+    () => {
+      // The compiler may take minutes where nothing is cached.
+      watchdog = guard(400);
+      process.env.CUDA_MODULE_LOADING = 'EAGER';
+      driver = new CudaDriver();
+      driver.initialize();
+      device = driver.device(found.gpus.find(({ unfit }) => unfit.length === 0).ordinal);
+      driver.setCurrent(driver.retainPrimaryContext(device));
+      const capability = driver.computeCapability(device);
+      sm = 10 * capability[0] + capability[1];
+      const nvrtc = new Nvrtc(undefined, Math.floor(driver.version() / 1000));
+      const cache = new ImageCache(cacheFolder(process.env.GPUOS_HOME));
+      const key = residentKey(capability, nvrtc.version);
+      const target = `sm_${sm}`;
       const from = performance.now();
-      kernel.inject(read.function, 100 + k);
-      times.push((performance.now() - from) * 1000);
-      assert.throws(() => kernel.inject(read.function, 4096), { code: 'GPUOS_OPERATOR_OUT_OF_RANGE' });
-      queue.wait(queue.submit(100 + k, [x, out], n, [], 4));
-      driver.copyToHost(result, out, bytes, stream);
-      driver.synchronizeStream(stream);
-      values.forEach((value, i) => {
-        const expected = value * k + (k % 2 === 0 ? Math.exp(value) : 0.5);
+      image = cache.read(key);
+      measured.cached = image !== undefined;
+      if (image === undefined) {
+        const compiled = nvrtc.compile({ ...residentSource(), name: 'resident.cu', target, options: RESIDENT_OPTIONS });
+        image = driver.link([{ kind: 'cubin', name: 'resident.cu', bytes: compiled.image }]);
+        cache.write(key, image);
+      }
+      measured.imageMs = rounded(performance.now() - from);
+      measured.imageBytes = image.length;
+      cubin = nvrtc.compile({ source: SOURCE, name: 'operators.cu', target, options: OPERATOR_OPTIONS }).image;
+      side = driver.createStream(driver.streamPriorities().greatest);
+      const address = driver.allocateHost(SEGMENT_BYTES);
+      const view = koffi().view(address, SEGMENT_BYTES);
+      segment = { address, deviceAddress: driver.deviceAddress(address), bytes: SEGMENT_BYTES, view };
+      arena = new CodeArena(driver.allocate(ARENA_BYTES), ARENA_BYTES, new Int32Array(new SharedArrayBuffer(4)));
+      counters = driver.allocate(COUNTER_BYTES);
+      values = driver.allocate(MIB);
+      watchdog.release();
+      watchdog = guard(60);
+    },
+    { timeout: 400_000 },
+  );
+  after(() => {
+    console.log(JSON.stringify({ test: 'resident', device: driver?.deviceName(device), ...measured }));
+    if (stuck !== undefined) giveUp(stuck);
+    watchdog?.release();
+    if (side !== undefined) driver.releasePrimaryContext(device);
+  });
+
+  /** Waits for the side stream. */
+  function copied() {
+    for (const end = performance.now() + LIMIT_MS; !driver.streamDone(side); )
+      if (performance.now() > end) throw new Error(`a copy took more than ${LIMIT_MS} ms`);
+  }
+
+  /** Zeroes device memory; while no kernel runs, as that is a kernel of the driver's own. */
+  function clear(address, bytes) {
+    driver.fillBytes(address, 0, bytes, side);
+    copied();
+  }
+
+  /** 32-bit words of device memory. */
+  function read(address, count, Type = Uint32Array) {
+    const result = new Type(count);
+    const bytes = SEGMENT_BYTES - STAGING;
+    for (let at = 0; at < 4 * count; at += bytes) {
+      const part = Math.min(bytes, 4 * count - at);
+      driver.copyToHost(segment.address + STAGING, address + at, part, side);
+      copied();
+      result.set(new Type(segment.view, STAGING, part / 4), at / 4);
+    }
+    return result;
+  }
+
+  function write(address, array) {
+    new Uint8Array(segment.view, STAGING, array.byteLength).set(new Uint8Array(array.buffer, array.byteOffset, array.byteLength));
+    driver.copyToDevice(address, segment.address + STAGING, array.byteLength, side);
+    copied();
+  }
+
+  /** A kernel that runs, with what a test needs of it. */
+  class Rig {
+    constructor({ queues = 1, firstSequence = 0 } = {}) {
+      assert.equal(stuck, undefined, stuck);
+      const layout = planSegment({ queues, slots: SLOTS, firstSequence }, MAX_TILES);
+      assert.ok(layout.end <= STAGING);
+      this.words = new Int32Array(segment.view);
+      writeSegment(new Uint32Array(segment.view), layout);
+      this.allocated = [];
+      const allocate = (bytes) => {
+        const address = driver.allocate(bytes);
+        this.allocated.push(address);
+        return address;
+      };
+      this.kernel = new ResidentKernel({ driver, device, segment, allocate });
+      this.started = this.kernel.start({ layout, controlSlot: 0, interpreterSlot: BUILT_IN.indexOf('interpret') }, image);
+      this.queues = layout.queueList.map(
+        (_, i) => new Producer(this.words, layout, i, (full) => this.wait(() => !full(), 'room in the ring')),
+      );
+    }
+
+    beat() {
+      Atomics.add(this.words, (CONTROL_ADDRESS + control.offset.heartbeat) >> 2, 1);
+    }
+
+    set quit(value) {
+      Atomics.store(this.words, (CONTROL_ADDRESS + control.offset.quit) >> 2, value);
+    }
+
+    /** Looks until the condition holds, and shows that the host is alive. */
+    wait(condition, what, ms = LIMIT_MS) {
+      const end = performance.now() + ms;
+      while (!condition()) {
+        this.beat();
+        if (performance.now() <= end) continue;
+        const state = this.queues.map(({ mark, head, tail }) => `mark ${mark}, head ${head}, tail ${tail}`).join('; ');
+        throw new Error(`${what}: not within ${ms} ms (${state}; the kernel has ${this.kernel.left ? '' : 'not '}left)`);
+      }
+    }
+
+    complete() {
+      for (const queue of this.queues) this.wait(() => queue.mark === queue.tail, `all tasks of queue ${queue.index}`);
+    }
+
+    leave() {
+      this.quit = 1;
+      this.wait(() => this.kernel.left, 'the kernel leaves');
+    }
+
+    /** Places code; the kernel may be running. */
+    place(name) {
+      const { registers, stackBytes } = this.started;
+      const code = readInjectable(cubin, `operator_${name}`, { sm, registers, stackBytes });
+      assert.ok(code.ok, `${name}: ${JSON.stringify(code.reasons)}`);
+      write(this.started.functions + 16 * FUNCTION[name], BigUint64Array.of(BigInt(arena.place(code.function, driver, side)), 0n));
+    }
+
+    /** Enters operators in their slots; tasks of every queue may name them from the return on. */
+    enter(...names) {
+      for (const name of names) {
+        this.place(name);
+        this.queues[0].control(CONTROL.publish, SLOT[name], FUNCTION[name], 1);
+      }
+      this.wait(() => this.queues[0].mark === this.queues[0].tail, 'operators are entered');
+    }
+  }
+
+  /** Runs `body` with a kernel, which has left when this returns. */
+  async function withKernel(options, body) {
+    const rig = new Rig(options);
+    try {
+      await body(rig, rig.queues[0]);
+    } finally {
+      try {
+        if (!rig.kernel.left) rig.leave();
+        rig.kernel.stop();
+        for (const address of rig.allocated) driver.free(address);
+      } catch (error) {
+        stuck = `The kernel could not be ended: ${error.message}`;
+      }
+    }
+    assert.equal(stuck, undefined, stuck);
+  }
+
+  /** The value of a word after these steps. */
+  const stepped = (ks, from = 0) => ks.reduce((x, k) => (Math.imul(x, 3) + k) >>> 0, from);
+
+  /** Everything is complete, nothing failed, and what the kernel says of a queue agrees with itself. */
+  function assertAllDone(queue) {
+    assert.deepEqual([queue.mark, queue.head, queue.failures], [queue.tail, queue.tail, 0]);
+    const from = Math.max(queue.first, queue.tail - SLOTS);
+    for (let sequence = from; sequence < queue.tail; sequence++) {
+      assert.equal(queue.status(sequence), 0, `task ${sequence}`);
+    }
+  }
+
+  for (const firstSequence of [0, 2 ** 32 - 1000]) {
+    it(`completes a hundred thousand tasks from sequence ${firstSequence} on, in order`, TIMEOUT, async () => {
+      clear(values, 256);
+      const ks = [];
+      await withKernel({ firstSequence }, (rig, queue) => {
+        rig.enter('step');
+        let step;
+        const from = performance.now();
+        for (let i = 0; i < 100_000; i++) {
+          if (i % 256 === 0) rig.beat();
+          if (i % 10 === 0) {
+            const dependencies = step === undefined ? [] : [[0, step]];
+            step = queue.submit({ operator: SLOT.step, pointers: [values], words: [64, i], dependencies });
+            ks.push(i);
+          } else {
+            queue.submit({ operator: NOP, dependencies: i % 3 === 0 ? [[0, queue.tail - 1]] : [] });
+          }
+        }
+        rig.complete();
+        measured[`hundredThousandMs${firstSequence === 0 ? '' : 'Wrapping'}`] = rounded(performance.now() - from);
+        assertAllDone(queue);
+        const expected = stepped(ks);
         assert.ok(
-          Math.abs(result[i] - expected) <= 1e-5 * Math.max(1, Math.abs(expected)),
-          `operator ${k}, element ${i}: ${result[i]}, not ${expected}`,
+          read(values, 64).every((value) => value === expected),
+          'a step was lost, doubled or out of order',
         );
       });
-      kernel.beat();
     });
-    queue.wait(queue.tail - 1);
-    driver.copyToHost(result, a, bytes, stream);
-    driver.synchronizeStream(stream);
-    assert.ok(result.every((value) => value === sums));
-    times.sort((p, q) => p - q);
-    console.log(JSON.stringify({ kernelRegisters: kernel.registers, publishUsP50: times[10], publishUsMax: times[19] }));
-  } finally {
-    kernel.stop();
   }
-});
 
-test('it leaves by itself when its host shows no sign of life', async () => {
-  const kernel = start();
-  kernel.beat();
-  await new Promise((resolve) => setTimeout(resolve, 1000));
-  assert.equal(kernel.left, false);
-  await new Promise((resolve) => setTimeout(resolve, 2500));
-  assert.equal(kernel.left, true);
-  kernel.stop();
-});
+  it('runs tasks that depend on one another in order, over many workers and with many tiles', TIMEOUT, async () => {
+    const n = 10_000;
+    clear(values, 4 * n);
+    await withKernel({}, (rig, queue) => {
+      rig.enter('step');
+      const ks = [];
+      for (let i = 0; i < 2000; i++) {
+        // By the task before, or by all tasks up to it.
+        const order = i === 0 ? {} : i % 2 === 0 ? { dependencies: [[0, queue.tail - 1]] } : { after: queue.tail - 1 };
+        queue.submit({ operator: SLOT.step, pointers: [values], words: [n, i], tiles: 1 + ((i * 7) % MAX_TILES), ...order });
+        ks.push(i);
+        if (i % 64 === 0) rig.beat();
+      }
+      rig.complete();
+      assertAllDone(queue);
+      const expected = stepped(ks);
+      const result = read(values, n);
+      assert.equal(
+        result.findIndex((value) => value !== expected),
+        -1,
+      );
+    });
+  });
 
-test('how long an empty task takes, and how many go by in a second', () => {
-  const kernel = start();
-  try {
-    const queue = new Producer(kernel, 0);
-    const times = [];
-    for (let i = 0; i < 20_000; i++) {
+  it(
+    'fails an unknown operator, an empty slot and a number of tiles out of range, their dependents with them; the next task runs',
+    TIMEOUT,
+    async () => {
+      await withKernel({}, (rig, queue) => {
+        const bad = [{ operator: 99_999 }, { operator: 3000 }, { operator: NOP, tiles: 0 }, { operator: NOP, tiles: MAX_TILES + 1 }].map(
+          (task) => queue.submit(task),
+        );
+        const dependent = queue.submit({ operator: NOP, dependencies: bad.map((sequence) => [0, sequence]) });
+        const second = queue.submit({ operator: NOP, tiles: 5, dependencies: [[0, dependent]] });
+        const next = queue.submit({ operator: NOP, tiles: 3 });
+        rig.complete();
+        assert.deepEqual(
+          [...bad, dependent, second, next].map((sequence) => queue.status(sequence)),
+          [STATUS.OUT_OF_RANGE_ID, STATUS.EMPTY_SLOT, STATUS.FAILED, STATUS.FAILED, STATUS.DEPENDENCY_FAILED, STATUS.DEPENDENCY_FAILED, 0],
+        );
+        assert.equal(queue.failures, 6);
+      });
+    },
+  );
+
+  it('changes the table in order with the tasks around', TIMEOUT, async () => {
+    const rounds = 400;
+    clear(values, 4 * 3 * rounds);
+    await withKernel({}, (rig, queue) => {
+      rig.enter('one', 'two');
+      const slot = 900;
+      let version = 1;
+      for (let round = 0; round < rounds; round++) {
+        queue.control(CONTROL.publish, slot, FUNCTION[round % 2 === 0 ? 'one' : 'two'], version++);
+        for (let i = 0; i < 3; i++) queue.submit({ operator: slot, pointers: [values], words: [3 * round + i] });
+        if (round % 64 === 0) rig.beat();
+      }
+      rig.complete();
+      assertAllDone(queue);
+      const wrong = read(values, 3 * rounds).findIndex((value, i) => value !== (Math.floor(i / 3) % 2 === 0 ? 1 : 2));
+      assert.equal(wrong, -1, `task ${wrong} ran another version than the one that was published before it`);
+    });
+  });
+
+  it('removes an operator for the tasks behind it alone, and refuses what makes no sense', TIMEOUT, async () => {
+    clear(counters, 4 * MAX_TILES);
+    await withKernel({}, (rig, queue) => {
+      rig.enter('count', 'one');
+      // Holds up what depends on it until the table has changed.
+      const gate = queue.submit({ operator: SLOT.count, pointers: [counters], words: [0, 300_000] });
+      const before = queue.submit({ operator: SLOT.one, pointers: [values], words: [0], dependencies: [[0, gate]] });
+      queue.control(CONTROL.publish, SLOT.one, 0, 2);
+      const behind = queue.submit({ operator: SLOT.one, pointers: [values], words: [0] });
+      const slot = queue.control(CONTROL.publish, 4096, FUNCTION.one, 1);
+      const fn = queue.control(CONTROL.publish, SLOT.one, 8192, 1);
+      const kind = queue.control(9, SLOT.one);
+      queue.control(CONTROL.publish, SLOT.one, FUNCTION.one, 3);
+      const again = queue.submit({ operator: SLOT.one, pointers: [values], words: [0] });
+      rig.complete();
+      assert.deepEqual(
+        [gate, before, behind, slot, fn, kind, again].map((sequence) => queue.status(sequence)),
+        [0, 0, STATUS.EMPTY_SLOT, STATUS.OUT_OF_RANGE_ID, STATUS.OUT_OF_RANGE_ID, STATUS.FAILED, 0],
+      );
+    });
+  });
+
+  it('kills and revives an operator in order with its tasks', TIMEOUT, async () => {
+    clear(counters, 4 * MAX_TILES);
+    await withKernel({}, (rig, queue) => {
+      rig.enter('count', 'one');
+      const one = (dependencies = []) => queue.submit({ operator: SLOT.one, pointers: [values], words: [0], dependencies });
+      const early = one();
+      rig.complete();
+      queue.control(CONTROL.kill, SLOT.one);
+      const killed = one();
+      rig.complete();
+      const stillKilled = one();
+      rig.complete();
+      queue.control(CONTROL.revive, SLOT.one);
+      const revived = one();
+      rig.complete();
+      assert.deepEqual(
+        [early, killed, stillKilled, revived].map((sequence) => queue.status(sequence)),
+        [0, STATUS.KILLED, STATUS.KILLED, 0],
+      );
+      // All at once, and the task between kill and revive has to wait until both have long been done.
+      const gate = queue.submit({ operator: SLOT.count, pointers: [counters], words: [0, 300_000] });
+      queue.control(CONTROL.kill, SLOT.one);
+      const between = one([[0, gate]]);
+      queue.control(CONTROL.revive, SLOT.one);
+      const behind = one();
+      rig.complete();
+      assert.deepEqual(
+        [gate, between, behind].map((sequence) => queue.status(sequence)),
+        [0, STATUS.KILLED, 0],
+      );
+    });
+  });
+
+  /** Submits tasks that count each of their tiles, and checks that each was run once. */
+  class Census {
+    #tiles = [];
+
+    constructor(random) {
+      this.random = random;
+    }
+
+    submit(queue, ns, more = {}) {
+      const tiles = this.random(3) > 0 ? 1 : 1 + this.random(MAX_TILES);
+      const base = MAX_TILES * this.#tiles.length;
+      assert.ok(4 * (base + MAX_TILES) <= COUNTER_BYTES);
+      this.#tiles.push(tiles);
+      return queue.submit({ operator: SLOT.count, pointers: [counters], words: [base, ns], tiles, ...more });
+    }
+
+    get bytes() {
+      return 4 * MAX_TILES * this.#tiles.length;
+    }
+
+    get tasks() {
+      return this.#tiles.length;
+    }
+
+    assertEachOnce() {
+      const counts = read(counters, this.bytes / 4);
+      for (let i = 0; i < counts.length; i++) {
+        const task = Math.floor(i / MAX_TILES);
+        const expected = i % MAX_TILES < this.#tiles[task] ? 1 : 0;
+        if (counts[i] !== expected)
+          assert.fail(`tile ${i % MAX_TILES} of task ${task} (${this.#tiles[task]} tiles) ran ${counts[i]} times`);
+      }
+    }
+  }
+
+  it('runs every tile of tasks of up to 64 once, mixed with single ones', TIMEOUT, async () => {
+    clear(counters, COUNTER_BYTES);
+    await withKernel({}, (rig, queue) => {
+      rig.enter('count');
+      const random = generator(1);
+      const census = new Census(random);
       const from = performance.now();
-      const sequence = queue.submit(NOP);
-      while (queue.status(sequence) === undefined);
-      times.push((performance.now() - from) * 1000);
-      if (i % 64 === 0) kernel.beat();
-    }
-    times.sort((x, y) => x - y);
-    const count = 2_000_000;
-    const from = performance.now();
-    for (let i = 0; i < count; i++) {
-      queue.submit(NOP);
-      if ((i & 1023) === 0) kernel.beat();
-    }
-    queue.wait(queue.tail - 1);
-    const seconds = (performance.now() - from) / 1000;
-    console.log(JSON.stringify({ roundTripUsP50: times[10_000], p99: times[19_800], millionTasksPerSecond: count / seconds / 1e6 }));
-  } finally {
-    kernel.stop();
-  }
+      for (let i = 0; i < 20_000; i++) {
+        census.submit(queue, 0, { dependencies: i > 100 && random(4) === 0 ? [[0, queue.tail - 1 - random(100)]] : [] });
+        if (i % 64 === 0) rig.beat();
+      }
+      rig.complete();
+      measured.tiledTasksPerMs = rounded(census.tasks / (performance.now() - from));
+      assertAllDone(queue);
+      census.assertEachOnce();
+    });
+  });
+
+  it('keeps the order between eight queues, more than it has warps for', TIMEOUT, async () => {
+    clear(counters, COUNTER_BYTES);
+    clear(values, 4096);
+    await withKernel({ queues: 8, firstSequence: 2 ** 32 - 500 }, (rig) => {
+      rig.enter('count', 'step');
+      const random = generator(2);
+      const census = new Census(random);
+      const ks = [];
+      let last;
+      const pick = (queue) => [queue.index, queue.tail - 1 - random(Math.min(50, queue.tail - queue.first))];
+      for (let i = 0; i < 12_000; i++) {
+        const queue = rig.queues[random(8)];
+        if (i % 3 === 0) {
+          const dependencies = last === undefined ? [] : [last];
+          last = [
+            queue.index,
+            queue.submit({ operator: SLOT.step, pointers: [values], words: [1000, i], tiles: 1 + random(4), dependencies }),
+          ];
+          ks.push(i);
+        } else {
+          const others = [rig.queues[random(8)], rig.queues[random(8)]].filter(({ first, tail }) => tail > first);
+          census.submit(queue, 0, { dependencies: others.map(pick) });
+        }
+        if (i % 64 === 0) rig.beat();
+      }
+      rig.complete();
+      for (const queue of rig.queues) assertAllDone(queue);
+      const expected = stepped(ks);
+      assert.equal(
+        read(values, 1000).findIndex((value) => value !== expected),
+        -1,
+      );
+      census.assertEachOnce();
+    });
+  });
+
+  it('leaves on quit once all that it has admitted is complete, and goes on with the rest when launched again', TIMEOUT, async () => {
+    clear(counters, COUNTER_BYTES);
+    await withKernel({ queues: 2, firstSequence: 2 ** 32 - 2000 }, (rig) => {
+      rig.enter('count');
+      const random = generator(3);
+      const census = new Census(random);
+      const leaves = [];
+      const launches = [];
+      let left = 0;
+      const fill = (count) => {
+        for (let i = 0; i < count; i++) {
+          const queue = rig.queues[random(2)];
+          if (queue.full) continue;
+          const other = rig.queues[1 - queue.index];
+          const dependencies = random(5) === 0 && other.tail > other.first ? [[other.index, other.tail - 1]] : [];
+          census.submit(queue, 50_000, { dependencies });
+        }
+      };
+      for (let round = 0; round < 20; round++) {
+        fill(1200);
+        let from = performance.now();
+        rig.leave();
+        leaves.push(performance.now() - from);
+        for (const queue of rig.queues) {
+          assert.equal(queue.mark, queue.head, 'a task that was admitted is not complete');
+          left += queue.tail - queue.head;
+        }
+        // While nobody is there, more is to come.
+        fill(100);
+        const marks = rig.queues.map(({ mark }) => mark);
+        from = performance.now();
+        rig.kernel.relaunch();
+        rig.wait(() => rig.queues.some(({ mark }, i) => mark > marks[i]), 'it goes on');
+        launches.push(performance.now() - from);
+      }
+      rig.complete();
+      assert.ok(left > 0, 'there was no load: nothing was left in the rings');
+      for (const queue of rig.queues) assertAllDone(queue);
+      census.assertEachOnce();
+      Object.assign(measured, {
+        relaunchTasks: census.tasks,
+        leftInRings: left,
+        leaveMsMax: rounded(Math.max(...leaves)),
+        relaunchMsP50: rounded(sorted(launches)[10]),
+        relaunchMsMax: rounded(Math.max(...launches)),
+      });
+    });
+  });
+
+  it('leaves by itself when its host shows no sign of life, and comes back', TIMEOUT, async () => {
+    await withKernel({}, async (rig, queue) => {
+      queue.submit({ operator: NOP });
+      rig.complete();
+      rig.beat();
+      const from = performance.now();
+      await rest(1000);
+      assert.equal(rig.kernel.left, false);
+      while (!rig.kernel.left && performance.now() - from < 4000) await rest(5);
+      const ms = performance.now() - from;
+      assert.ok(rig.kernel.left, 'it is still there');
+      assert.ok(ms > 1900 && ms < 3000, `it left after ${ms} ms`);
+      measured.leavesAloneAfterMs = Math.round(ms);
+      queue.submit({ operator: NOP });
+      rig.kernel.relaunch();
+      rig.complete();
+    });
+  });
+
+  it('calls operators that are injected while it runs, and disturbs nothing', TIMEOUT, async () => {
+    const n = 4096;
+    const [x, out, load] = [values, values + 4 * n, values + 8 * n];
+    const xs = Float32Array.from({ length: n }, (_, i) => (i % 100) / 10 - 5);
+    clear(values, 12 * n);
+    write(x, xs);
+    await withKernel({}, (rig, queue) => {
+      rig.enter('step');
+      const times = [];
+      const ks = [];
+      let step;
+      for (let k = 0; k < CURVES; k++) {
+        for (let i = 0; i < 200; i++) {
+          const dependencies = step === undefined ? [] : [[0, step]];
+          step = queue.submit({ operator: SLOT.step, pointers: [load], words: [n, i], dependencies });
+          ks.push(i);
+        }
+        const from = performance.now();
+        rig.place(`curve_${k}`);
+        queue.control(CONTROL.publish, SLOT[`curve_${k}`], FUNCTION[`curve_${k}`], 1);
+        times.push((performance.now() - from) * 1000);
+        queue.submit({ operator: SLOT[`curve_${k}`], pointers: [x, out], words: [n], tiles: 1 + k });
+        rig.complete();
+        read(out, n, Float32Array).forEach((value, i) => {
+          const expected = xs[i] * k + (k % 2 === 0 ? Math.exp(xs[i]) : 0.5);
+          assert.ok(
+            Math.abs(value - expected) <= 1e-5 * Math.max(1, Math.abs(expected)),
+            `curve ${k}, element ${i}: ${value}, not ${expected}`,
+          );
+        });
+      }
+      assertAllDone(queue);
+      const expected = stepped(ks);
+      assert.equal(
+        read(load, n).findIndex((value) => value !== expected),
+        -1,
+      );
+      measured.injectUsP50 = rounded(sorted(times)[CURVES / 2]);
+      measured.registers = rig.started.registers;
+      measured.stackBytes = rig.started.stackBytes;
+      measured.workers = rig.started.workers;
+    });
+  });
+
+  it('takes so long for an empty task, and so many go by in a second', TIMEOUT, async () => {
+    await withKernel({}, (rig, queue) => {
+      const times = [];
+      for (let i = 0; i < 10_000; i++) {
+        const from = performance.now();
+        const sequence = queue.submit({ operator: NOP });
+        rig.wait(() => queue.status(sequence) !== undefined, 'an empty task');
+        times.push((performance.now() - from) * 1000);
+      }
+      const inOrder = sorted(times);
+      const count = 1_000_000;
+      const from = performance.now();
+      for (let i = 0; i < count; i++) {
+        queue.submit({ operator: NOP });
+        if ((i & 1023) === 0) rig.beat();
+      }
+      rig.complete();
+      const seconds = (performance.now() - from) / 1000;
+      assertAllDone(queue);
+      Object.assign(measured, {
+        roundTripUsP50: rounded(inOrder[5000]),
+        roundTripUsP99: rounded(inOrder[9900]),
+        millionTasksPerSecond: rounded(count / seconds / 1e6),
+      });
+    });
+  });
 });
