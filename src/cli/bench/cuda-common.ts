@@ -9,6 +9,12 @@ export function say(text: string): void {
 
 export const sleep = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
 
+/** What an error says, without the code and the remedy that the end of the suite will add once. */
+export function told(error: unknown): string {
+  if (!(error instanceof Error)) return String(error);
+  return error instanceof GpuosError ? error.message.slice(0, error.message.lastIndexOf(` [${error.code}]`)) : error.message;
+}
+
 /** Measurements of which each may fail without taking the next with it. */
 export class Attempts {
   readonly #failures: string[] = [];
@@ -19,7 +25,7 @@ export class Attempts {
     try {
       return await action();
     } catch (error) {
-      const message = error instanceof Error ? error.message : String(error);
+      const message = told(error);
       say(`${what} failed: ${message}`);
       this.#failures.push(`${what}: ${message}`);
       return undefined;
