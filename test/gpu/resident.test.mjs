@@ -125,9 +125,12 @@ describe('the resident kernel', { skip: found.ready ? false : `missing ${why}` }
     },
     { timeout: 400_000 },
   );
-  after(() => {
+  after(async () => {
     console.log(JSON.stringify({ test: 'resident', device: driver?.deviceName(device), ...measured }));
-    if (stuck !== undefined) giveUp(stuck);
+    if (stuck !== undefined) {
+      await rest(200);
+      giveUp(stuck);
+    }
     watchdog?.release();
     if (side !== undefined) driver.releasePrimaryContext(device);
   });
@@ -232,6 +235,8 @@ describe('the resident kernel', { skip: found.ready ? false : `missing ${why}` }
 
   /** Runs `body` with a kernel, which has left when this returns. */
   async function withKernel(options, body) {
+    // What the tests before have said gets out first: this one may be the last.
+    await rest(1);
     const rig = new Rig(options);
     try {
       await body(rig, rig.queues[0]);

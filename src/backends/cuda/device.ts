@@ -32,6 +32,8 @@ const NAMES: readonly string[] = [...KERNEL_FUNCTIONS, ...KERNELS, 'interpret'];
 const SHARED_MIB = [256, 128, 64, 32] as const;
 const MIB = 2 ** 20;
 const PAGE_BYTES = 4096;
+/** One of so many questions whether the device is lost looks at its process; a power of two. */
+const LOOKS = 16;
 /** The longest that a waiting host sleeps before it looks again. */
 const LOOK_MS = 0.05;
 
@@ -72,6 +74,8 @@ export class CudaDevice implements Device {
   readonly #functions: FunctionTable;
   readonly #sleeper = new Int32Array(new SharedArrayBuffer(4));
   #stopped = false;
+  #lost: string | undefined;
+  #asked = 0;
 
   /** @throws GPUOS_CUDA_UNAVAILABLE, GPUOS_CUDA_TOO_OLD, GPUOS_OUT_OF_MEMORY, GPUOS_BAD_OPTION, CudaError */
   constructor(options: CudaDeviceOptions) {
@@ -208,8 +212,16 @@ export class CudaDevice implements Device {
     return Array.from({ length: this.workers }, (_, i) => ({ worker: i + 1, state, tiles: 0, tasks: 0, failed: 0, parks: 0, installs: 0 }));
   }
 
+  /** Fused kernels that are being compiled while they run interpreted, and why one last could not be placed. */
+  get compilation(): { readonly compiling: number; readonly failed: string | undefined } {
+    return this.#functions.state;
+  }
+
   get lost(): string | undefined {
-    return this.#stopped ? undefined : this.#process.lost;
+    // Asked for every operation and in every turn of a wait; each look costs about a microsecond.
+    if (this.#lost !== undefined || (++this.#asked & (LOOKS - 1)) !== 0 || this.#stopped) return this.#lost;
+    this.#lost = this.#process.lost;
+    return this.#lost;
   }
 
   setYieldEvery(tiles: number): void {
@@ -220,6 +232,7 @@ export class CudaDevice implements Device {
     if (this.#stopped) return;
     this.#stopped = true;
     await this.#process.stop();
+    this.#segment.close();
   }
 }
 

@@ -12,7 +12,10 @@ const MAILBOX_BYTES = 384;
 const RECORD_BYTES = 160;
 const FUNCTION_BYTES = 16;
 const SLOT_BYTES = 8;
-const ARGUMENT_BYTES = 112;
+const ARGUMENT_BYTES = 120;
+/** GPUOS_NEAR_BYTES, and the most device memory that is taken for parameter blocks. */
+const NEAR_BYTES = 1024;
+const MOST_NEAR_BYTES = 256 << 20;
 /** Warps that admit, at most (GPUOS_MAX_SHARDS). */
 const MAX_SHARDS = 6;
 /**
@@ -95,11 +98,15 @@ export class ResidentKernel implements ResidentHost {
     driver.copyToDevice(heads, first, queues * 4, this.#stream);
 
     const argument = new DataView(new ArrayBuffer(ARGUMENT_BYTES));
-    [segment.deviceAddress, mailboxes, tasks, completions, marks, heads, table, functions, killed, this.#leave].forEach((address, i) => {
-      argument.setBigUint64(8 * i, BigInt(address), true);
-    });
+    const nearBytes = queues * slots * NEAR_BYTES;
+    const near = nearBytes <= MOST_NEAR_BYTES ? allocate(nearBytes) : 0;
+    [segment.deviceAddress, mailboxes, tasks, completions, marks, heads, table, functions, killed, near, this.#leave].forEach(
+      (address, i) => {
+        argument.setBigUint64(8 * i, BigInt(address), true);
+      },
+    );
     [workers, queues, slots, shards, layout.queueRecords, layout.rings, layout.queueStride, controlSlot].forEach((value, i) => {
-      argument.setUint32(80 + 4 * i, value, true);
+      argument.setUint32(88 + 4 * i, value, true);
     });
     const fill = driver.moduleFunction(this.#module, 'gpuos_fill_table');
     driver.launch(fill, { grid: [1], block: [32], stream: this.#stream }, [argument]);

@@ -8,7 +8,7 @@
 
 // Words: units, stages, then for each stage {slot and 64-byte lines of its parameter block << 16, where that block is in
 // the segment}. `area` takes the block of the stage at hand.
-__device__ uint32_t run_chain(const ResidentArguments &a, const uint64_t *params, uint32_t tile, uint32_t tiles, char *area, char *scratch) {
+__device__ uint32_t run_chain(const ResidentArguments &a, const uint64_t *params, uint32_t tile, uint32_t tiles, char *area, char *scratch, uint32_t *word) {
   const uint32_t *words = reinterpret_cast<const uint32_t *>(params + 4);
   const uint32_t stages = words[1];
   for (uint32_t stage = 0; stage < stages; stage++) {
@@ -22,7 +22,7 @@ __device__ uint32_t run_chain(const ResidentArguments &a, const uint64_t *params
     const uint32_t *data = reinterpret_cast<const uint32_t *>((static_cast<uint64_t>(entry.w) << 32) | entry.z);
     const uint64_t *block = bring_params(a.host + words[3 + 2 * stage], lines, area);
     // The barrier also puts what this stage writes before what the next one reads.
-    const uint32_t status = __syncthreads_or(function(block, tile, tiles, scratch, data));
+    const uint32_t status = agree(function(block, tile, tiles, scratch, data), word);
     if (status != GPUOS_STATUS_OK) return status;
   }
   return GPUOS_STATUS_OK;

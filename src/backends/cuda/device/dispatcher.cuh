@@ -9,12 +9,15 @@ struct Shard {
   uint32_t before[33]; // letters of the tasks before each of the batch
 };
 
+// In the dispatcher's table: tasks that are admitted now are refused, whatever becomes of the operator before they begin.
+#define GPUOS_KILLED 0x8000
+
 // What the shards share.
 struct Dispatching {
   uint32_t pause;  // not 0: nothing more is admitted
   uint32_t paused; // shards that have seen it
   uint32_t heads[GPUOS_MAX_QUEUES];
-  uint16_t table[GPUOS_OPERATOR_SLOTS]; // the function of each slot
+  uint16_t table[GPUOS_OPERATOR_SLOTS]; // the function of each slot, and KILLED
 };
 
 // A shard's mailboxes, with what it knows of them: [workers].
@@ -111,12 +114,40 @@ __device__ void change_table(const ResidentArguments &a, Dispatching &common, co
   uint32_t status = GPUOS_STATUS_OK;
   if (slot >= GPUOS_OPERATOR_SLOTS || (d->words[0] == 1 && d->words[2] >= GPUOS_FUNCTION_SLOTS)) status = GPUOS_STATUS_OUT_OF_RANGE_ID;
   else if (d->words[0] == 1) {
-    common.table[slot] = static_cast<uint16_t>(d->words[2]);
+    common.table[slot] = (common.table[slot] & GPUOS_KILLED) | static_cast<uint16_t>(d->words[2]);
     store_relaxed(reinterpret_cast<uint64_t *>(&a.table[slot]), (static_cast<uint64_t>(d->words[3]) << 32) | d->words[2]);
-  } else if (d->words[0] == 2) store_relaxed(&a.killed[slot], 1);
-  else if (d->words[0] == 3) store_relaxed(&a.killed[slot], 0);
-  else status = GPUOS_STATUS_FAILED;
+  } else if (d->words[0] == 2 || d->words[0] == 3) {
+    const bool killed = d->words[0] == 2;
+    common.table[slot] = (common.table[slot] & ~GPUOS_KILLED) | (killed ? GPUOS_KILLED : 0);
+    store_relaxed(&a.killed[slot], killed ? 1 : 0);
+  } else {
+    status = GPUOS_STATUS_FAILED;
+  }
   publish_end(a, queue, sequence, status);
+}
+
+// Brings the parameter blocks of staged tasks of several tiles into device memory, where each of their workers finds
+// them sooner than in the segment, and does not ask the host once more for the same bytes.
+__device__ void bring_near(const ResidentArguments &a, Shard &shard, uint32_t queue, uint32_t head, uint32_t count) {
+  const uint32_t lane = threadIdx.x & 31;
+  const gpuos_descriptor *own = staged(shard, lane);
+  const bool wanted = lane < count && (own->flags & GPUOS_FLAG_PARAMS) != 0 && own->tiles > 1 && own->param_lines != 0 &&
+                      own->param_lines * 64 <= GPUOS_NEAR_BYTES && own->operator_ < GPUOS_OPERATOR_SLOTS;
+  for (uint32_t left = __ballot_sync(0xffffffffu, wanted); left != 0; left &= left - 1) {
+    const uint32_t i = __ffs(left) - 1;
+    gpuos_descriptor *d = reinterpret_cast<gpuos_descriptor *>(shard.stage[i]);
+    const uint32_t pieces = d->param_lines * 4;
+    const uint4 *from = reinterpret_cast<const uint4 *>(a.host + d->params);
+    char *near = a.params + (static_cast<size_t>(queue) * a.slots + ((head + i) & (a.slots - 1))) * GPUOS_NEAR_BYTES;
+    uint4 first, second;
+    if (lane < pieces) first = load_host(from + lane);
+    if (lane + 32 < pieces) second = load_host(from + lane + 32);
+    if (lane < pieces) reinterpret_cast<uint4 *>(near)[lane] = first;
+    if (lane + 32 < pieces) reinterpret_cast<uint4 *>(near)[lane + 32] = second;
+    __syncwarp();
+    if (lane == 0) d->params = reinterpret_cast<uint64_t>(near) | GPUOS_NEAR;
+    __syncwarp();
+  }
 }
 
 // Writes the records of the first `count` staged tasks. Returns in how many letters this lane's task goes out.
@@ -130,7 +161,8 @@ __device__ uint32_t record(const ResidentArguments &a, const Dispatching &common
       status = GPUOS_STATUS_OUT_OF_RANGE_ID;
     } else {
       const uint32_t fn = *const_cast<const volatile uint16_t *>(&common.table[d->operator_]);
-      if (fn != 0) function = load_relaxed(reinterpret_cast<const uint4 *>(&a.functions[fn]));
+      if ((fn & GPUOS_KILLED) != 0) status = GPUOS_STATUS_KILLED;
+      else if (fn != 0) function = load_relaxed(reinterpret_cast<const uint4 *>(&a.functions[fn]));
     }
   }
   TaskRecord *records = a.tasks + static_cast<size_t>(queue) * a.slots;
@@ -214,6 +246,7 @@ __device__ uint32_t admit(const ResidentArguments &a, Dispatching &common, Shard
   const uint32_t stops = controls | waiting;
   if (stops != 0) count = min(count, static_cast<uint32_t>(__ffs(stops)) - 1);
   if (count == 0) return 0;
+  if (a.params != nullptr) bring_near(a, shard, queue, head, count);
   const uint32_t letters = record(a, common, shard, queue, head, count);
   // Every lane's part of a record comes before any letter that names it.
   __syncwarp();
@@ -329,7 +362,8 @@ __device__ void dispatcher(const ResidentArguments &a, char *shared) {
   uint32_t *taken = sent + a.shards * a.workers;
   for (uint32_t i = threadIdx.x; i < a.shards * a.workers; i += blockDim.x) sent[i] = taken[i] = load_relaxed(&a.mailboxes[i].taken);
   for (uint32_t i = threadIdx.x; i < GPUOS_OPERATOR_SLOTS; i += blockDim.x) {
-    common.table[i] = static_cast<uint16_t>(load_relaxed(reinterpret_cast<const uint64_t *>(&a.table[i])));
+    const uint32_t fn = static_cast<uint32_t>(load_relaxed(reinterpret_cast<const uint64_t *>(&a.table[i])));
+    common.table[i] = static_cast<uint16_t>(fn | (load_relaxed(&a.killed[i]) != 0 ? GPUOS_KILLED : 0));
   }
   if (threadIdx.x < a.queues) common.heads[threadIdx.x] = load_relaxed(&a.heads[threadIdx.x]);
   if (threadIdx.x == 0) common.pause = common.paused = 0;

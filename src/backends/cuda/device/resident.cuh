@@ -16,6 +16,9 @@
 
 // A block's dynamic shared memory: a parameter block for the worker and one for chain, then the operators' scratch.
 // The dispatcher uses the same bytes for its own purposes.
+// Parameter blocks up to this size are brought into device memory when many blocks are going to read them.
+#define GPUOS_NEAR_BYTES 1024
+#define GPUOS_NEAR (1ull << 63)
 #define GPUOS_PARAMS_BYTES 4096
 #define GPUOS_SHARED_BYTES 32768
 #define GPUOS_DYNAMIC_BYTES (2 * GPUOS_PARAMS_BYTES + GPUOS_SHARED_BYTES)
@@ -24,7 +27,7 @@
 #define GPUOS_MAX_SHARDS 6
 #define GPUOS_MAX_QUEUES 16
 
-// An operator: all threads of a block call it for one tile; the or of what they return is the tile's status. `shared`
+// An operator: all threads of a block call it for one tile; it fails if any of them returns a failure. `shared`
 // is the block's scratch, `data` what belongs to the table's entry.
 typedef uint32_t (*OperatorFunction)(const uint64_t *params, uint32_t tile, uint32_t tiles, char *shared, const uint32_t *data);
 
@@ -71,6 +74,8 @@ struct ResidentArguments {
   SlotEntry *table;
   FunctionEntry *functions;
   uint32_t *killed; // by slot
+  // Parameter blocks of tasks of several tiles, near the workers: [queues][slots] of GPUOS_NEAR_BYTES; null: there is no room.
+  char *params;
   uint32_t *leave;  // not 0: every block leaves
   uint32_t workers;
   uint32_t queues;
@@ -194,7 +199,18 @@ __device__ __forceinline__ void publish_end(const ResidentArguments &a, uint32_t
   store_relaxed(&a.completions[queue * a.slots + slot], word);
 }
 
-// Copies a parameter block, `lines` of 64 bytes, from the segment into shared memory; one that does not fit (or of
+// The status of a tile, from what each thread returned: of several failures any one. All threads, with the same `word`
+// of shared memory. (__syncthreads_or() itself tells no more than whether there was one.)
+__device__ __forceinline__ uint32_t agree(uint32_t status, volatile uint32_t *word) {
+  if (__syncthreads_or(status != GPUOS_STATUS_OK) == 0) return GPUOS_STATUS_OK;
+  if (status != GPUOS_STATUS_OK) *word = status;
+  __syncthreads();
+  const uint32_t agreed = *word;
+  __syncthreads();
+  return agreed;
+}
+
+// Copies a parameter block, `lines` of 64 bytes, into shared memory; from the segment one that does not fit (or of
 // unknown length, 0 lines) is read where it is. All threads take part and are in step after it.
 __device__ __forceinline__ const uint64_t *bring_params(const char *from, uint32_t lines, char *to) {
   if (lines == 0 || lines * 64 > GPUOS_PARAMS_BYTES) return reinterpret_cast<const uint64_t *>(from);

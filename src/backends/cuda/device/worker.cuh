@@ -32,20 +32,23 @@ __device__ uint32_t await_dependencies(const ResidentArguments &a, const gpuos_d
   return status;
 }
 
-// The shares of the letter's tiles: letter i of n has tiles i, i + n, ... All threads; the or of what they find.
-__device__ uint32_t run_tiles(const ResidentArguments &a, const TaskRecord &task, uint32_t letter, char *shared) {
+// The shares of the letter's tiles: letter i of n has tiles i, i + n, ... All threads have the status.
+__device__ uint32_t run_tiles(const ResidentArguments &a, const TaskRecord &task, uint32_t letter, char *shared, uint32_t *word) {
   const gpuos_descriptor *d = reinterpret_cast<const gpuos_descriptor *>(task.descriptor);
   const OperatorFunction function = reinterpret_cast<OperatorFunction>(task.function);
   const uint32_t *data = reinterpret_cast<const uint32_t *>(task.data);
   const uint64_t *params = d->pointers;
-  if ((d->flags & GPUOS_FLAG_PARAMS) != 0) params = bring_params(a.host + d->params, d->param_lines, shared);
+  if ((d->flags & GPUOS_FLAG_PARAMS) != 0) {
+    const bool near = (d->params & GPUOS_NEAR) != 0;
+    params = bring_params(near ? reinterpret_cast<const char *>(d->params & ~GPUOS_NEAR) : a.host + d->params, d->param_lines, shared);
+  }
   char *scratch = shared + 2 * GPUOS_PARAMS_BYTES;
   for (uint32_t tile = letter; tile < d->tiles; tile += task.letters) {
     // Of the first one the caller knows.
     if (tile != letter && load_relaxed(&a.killed[d->operator_]) != 0) return GPUOS_STATUS_KILLED;
     const uint32_t status = task.function == GPUOS_CHAIN
-                                ? run_chain(a, params, tile, d->tiles, shared + GPUOS_PARAMS_BYTES, scratch)
-                                : __syncthreads_or(function(params, tile, d->tiles, scratch, data));
+                                ? run_chain(a, params, tile, d->tiles, shared + GPUOS_PARAMS_BYTES, scratch, word)
+                                : agree(function(params, tile, d->tiles, scratch, data), word);
     if (status != GPUOS_STATUS_OK) return status;
   }
   return GPUOS_STATUS_OK;
@@ -55,6 +58,7 @@ __device__ void worker(const ResidentArguments &a, uint32_t index, char *shared)
   __shared__ TaskRecord task;
   __shared__ uint64_t word;
   __shared__ uint32_t gate;
+  __shared__ uint32_t failure;
   const gpuos_descriptor *d = reinterpret_cast<const gpuos_descriptor *>(task.descriptor);
   const uint32_t lane = threadIdx.x & 31;
   // Lane s of the first warp looks at the mailbox of shard s.
@@ -106,7 +110,7 @@ __device__ void worker(const ResidentArguments &a, uint32_t index, char *shared)
     __syncthreads();
     uint32_t status = gate;
     if (status == GPUOS_STATUS_CANCELLED) return;
-    if (status == GPUOS_STATUS_OK) status = run_tiles(a, task, static_cast<uint32_t>(word >> 32) & 0xffff, shared);
+    if (status == GPUOS_STATUS_OK) status = run_tiles(a, task, static_cast<uint32_t>(word >> 32) & 0xffff, shared, &failure);
     __syncthreads();
     if (threadIdx.x == 0) {
       const uint32_t sequence = static_cast<uint32_t>(word);
