@@ -179,6 +179,8 @@ export class Queue {
    * Looks at the mark, and remembers how the tasks that it passed failed, before their slots are used anew.
    */
   refresh(): void {
+    // Once the system is shut down its memory may be gone; what was not complete by then is cancelled.
+    if (this.#host.closed) return;
     const mark = this.#mark + ((Atomics.load(this.#u32, this.#markWord) - (this.#mark >>> 0)) | 0);
     if (mark === this.#mark) return;
     const count = Atomics.load(this.#u32, this.#failureWord);
@@ -371,6 +373,7 @@ export class Queue {
     if (sequence < this.#mark) return true;
     this.refresh();
     if (sequence < this.#mark) return true;
+    if (this.#host.closed) return false;
     // Beyond the mark: complete, though a task before it is not.
     const word = this.#completions + (((sequence >>> 0) & this.#mask) << 1);
     return sequence < this.#tail && Atomics.load(this.#u32, word + 1) === sequence >>> 0;

@@ -432,6 +432,7 @@ export class System {
       for (const queue of this.queues) if (queue.tail > queue.mark) await queue.wait(queue.tail - 1);
     }
     for (const listener of this.#closing) listener();
+    for (const queue of this.queues) queue.refresh();
     this.#closed = true;
     if (running === this) running = undefined;
     await this.device.stop();

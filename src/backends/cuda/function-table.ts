@@ -66,7 +66,14 @@ export class FunctionTable {
   readonly #bytecodeFree = new Map<number, Address[]>();
   #bytecodeUsed = 0;
   #next: number;
-  #compiling = 0;
+  /** What emitted sources include, and the key of all that is the same for every one of them. */
+  readonly #headers = { ...operatorHeaders(), ...programHeaders() };
+  readonly #constant: string;
+  /** Functions that run interpreted and are to be compiled, by number, oldest first. */
+  readonly #waiting = new Map<number, { readonly installed: Installed; readonly request: CompileRequest }>();
+  /** Where code was placed, by the key of its source: the same program may be installed again. */
+  readonly #placedBefore = new Map<string, Address>();
+  #busy = false;
   #failed: string | undefined;
 
   constructor(process: DeviceProcess, cache: ImageCache, options: FunctionTableOptions) {
@@ -75,11 +82,13 @@ export class FunctionTable {
     this.#options = options;
     this.#next = options.first;
     this.#bytecode = options.bytecode;
+    const { computeCapability, nvrtcVersion } = process.info;
+    this.#constant = ImageCache.key(['operator', this.#headers, OPERATOR_OPTIONS, computeCapability, nvrtcVersion]);
   }
 
   /** Programs that are being compiled, and why one last could not be placed (it stays interpreted). */
   get state(): { readonly compiling: number; readonly failed: string | undefined } {
-    return { compiling: this.#compiling, failed: this.#failed };
+    return { compiling: this.#waiting.size + Number(this.#busy), failed: this.#failed };
   }
 
   compile(program: Program): Artifact {
@@ -99,17 +108,18 @@ export class FunctionTable {
     }
     try {
       const request = this.#request(program);
-      const cached = this.#cache.read(request.key);
-      const block = this.#options.tiered && cached === undefined && bytes.length > 0 ? this.#reserve(bytes.length) : undefined;
+      const code = this.#codeOf(request);
+      const block = this.#options.tiered && code === undefined && bytes.length > 0 ? this.#reserve(bytes.length) : undefined;
       if (block === undefined) {
-        this.#enter(fn, cached === undefined ? this.#inject(request) : this.#placed(this.#place(cached)), 0);
+        this.#enter(fn, code ?? this.#inject(request), 0);
         this.#installed.set(fn, { bytecode: 0, bytes: 0 });
         return fn;
       }
       this.#process.call('write', { address: block.bytecode, payload: bytes });
       this.#enter(fn, this.#options.interpreter, block.bytecode);
       this.#installed.set(fn, block);
-      void this.#improve(fn, block, request);
+      this.#waiting.set(fn, { installed: block, request });
+      void this.#improveAll();
     } catch (error) {
       this.#free.push(fn);
       throw error;
@@ -146,34 +156,54 @@ export class FunctionTable {
     this.#process.call('write', { address: this.#options.table + fn * ENTRY_BYTES, payload });
   }
 
-  /** Compiles the program in the background, and lets the entry point to its code if that is still the same function. */
-  async #improve(fn: number, installed: Installed, request: CompileRequest): Promise<void> {
-    this.#compiling++;
-    try {
-      const { budget } = this.#options;
-      const answer = await this.#process.post('inject', { ...request.ask, symbol: SYMBOL, budget }).promise;
-      this.#cache.write(request.key, answer.payload);
-      const address = this.#placed(answer);
-      if (this.#installed.get(fn) !== installed) return;
-      const payload = new Uint8Array(new BigUint64Array([BigInt(address)]).buffer);
-      // Waited for: another function may be entered under this number as soon as this one is uninstalled.
-      this.#process.call('write', { address: this.#options.table + fn * ENTRY_BYTES, payload });
-    } catch (error) {
-      // It runs as it is; a lost device is told to whoever waits for a task.
-      this.#failed = (error as Error).message;
-    } finally {
-      this.#compiling--;
+  /** Compiles in the background what still needs it, one after another, oldest first. */
+  async #improveAll(): Promise<void> {
+    if (this.#busy) return;
+    this.#busy = true;
+    for (const [fn, { installed, request }] of this.#waiting) {
+      this.#waiting.delete(fn);
+      // Nobody needs it any more, or another one has its number.
+      if (this.#installed.get(fn) !== installed) continue;
+      try {
+        const address = this.#placedBefore.get(request.key) ?? (await this.#improve(request));
+        this.#placedBefore.set(request.key, address);
+        if (this.#installed.get(fn) !== installed) continue;
+        const payload = new Uint8Array(new BigUint64Array([BigInt(address)]).buffer);
+        // Waited for: another function may be entered under this number as soon as this one is uninstalled.
+        this.#process.call('write', { address: this.#options.table + fn * ENTRY_BYTES, payload });
+      } catch (error) {
+        // It runs as it is; a lost device is told to whoever waits for a task.
+        this.#failed = (error as Error).message;
+        if (this.#process.lost !== undefined) this.#waiting.clear();
+      }
     }
+    this.#busy = false;
+  }
+
+  async #improve(request: CompileRequest): Promise<Address> {
+    const { budget } = this.#options;
+    const answer = await this.#process.post('inject', { ...request.ask, symbol: SYMBOL, budget }).promise;
+    this.#cache.write(request.key, answer.payload);
+    return this.#placed(answer);
+  }
+
+  /** Code that is placed already, or can be from the cache. */
+  #codeOf({ key }: CompileRequest): Address | undefined {
+    const before = this.#placedBefore.get(key);
+    if (before !== undefined) return before;
+    const payload = this.#cache.read(key);
+    if (payload === undefined) return undefined;
+    const address = this.#placed(this.#process.call('place', { symbol: SYMBOL, budget: this.#options.budget, payload }));
+    this.#placedBefore.set(key, address);
+    return address;
   }
 
   #inject(request: CompileRequest): Address {
     const answer = this.#process.call('inject', { ...request.ask, symbol: SYMBOL, budget: this.#options.budget });
     this.#cache.write(request.key, answer.payload);
-    return this.#placed(answer);
-  }
-
-  #place(payload: Uint8Array): Answer<'place'> {
-    return this.#process.call('place', { symbol: SYMBOL, budget: this.#options.budget, payload });
+    const address = this.#placed(answer);
+    this.#placedBefore.set(request.key, address);
+    return address;
   }
 
   /** @throws GPUOS_NOT_INJECTABLE */
@@ -184,10 +214,9 @@ export class FunctionTable {
   }
 
   #request(program: Program): CompileRequest {
-    const { computeCapability, nvrtcVersion } = this.#process.info;
     const source = emitProgram(program, SYMBOL);
-    const ask = { source, headers: HEADERS(), name: 'operator.cu', options: OPERATOR_OPTIONS };
-    return { ask, key: ImageCache.key(['operator', ask, computeCapability, nvrtcVersion]) };
+    const ask = { source, headers: this.#headers, name: 'operator.cu', options: OPERATOR_OPTIONS };
+    return { ask, key: ImageCache.key([this.#constant, source]) };
   }
 }
 
@@ -200,10 +229,3 @@ interface CompileRequest {
   };
   readonly key: string;
 }
-
-let headers: Readonly<Record<string, string>> | undefined;
-/** What emitted sources include; read once. */
-const HEADERS = (): Readonly<Record<string, string>> => {
-  headers ??= { ...operatorHeaders(), ...programHeaders() };
-  return headers;
-};
