@@ -392,6 +392,23 @@ describe.skipIf(SKIP)(named('the table of functions'), () => {
     expect(await eventually(() => compiled() === 2)).toBe(true);
   });
 
+  it('compiles one after another, and nothing that nobody needs any more; the same program is placed once', async () => {
+    open({ FAKE_slow_nvrtcCompileProgram: 200 });
+    const all = functions({ limit: FIRST + 10 });
+    const install = (n: number) => all.install(all.compile(program(n)));
+    const [first, second, third, same] = [install(1), install(2), install(3), install(1)];
+    all.uninstall(second);
+    expect(all.state.compiling).toBeGreaterThan(1);
+    expect(await eventually(() => all.state.compiling === 0)).toBe(true);
+    expect(compiled()).toBe(2);
+    expect(entry(second).address).toBe(INTERPRETER);
+    expect(entry(same).address).toBe(entry(first).address);
+    expect(entry(third).address).not.toBe(entry(first).address);
+    const { arenaUsedBytes } = started.device.call('status', {});
+    expect(entry(install(3))).toEqual({ address: entry(third).address, data: 0 });
+    expect(started.device.call('status', {}).arenaUsedBytes).toBe(arenaUsedBytes);
+  });
+
   it('compiles before it enters anything where it is told to', () => {
     open();
     const all = functions({ tiered: false });

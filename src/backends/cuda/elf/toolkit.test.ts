@@ -104,7 +104,7 @@ describe.skipIf(!nvlink)(`what nvlink counts${because('nvlink', nvlink)}`, () =>
 });
 
 describe.skipIf(!nvlink)(`what the resident kernel sets apart for injected operators${because('nvlink', nvlink)}`, () => {
-  it.each([80, 90])(
+  it.each([75, 80, 90, 100])(
     'is there in the linked kernel for sm_%i, within a kilobyte of stack in all',
     (sm) => {
       const device = fileURLToPath(new URL('../device/', import.meta.url));
