@@ -26,7 +26,7 @@ export const FLAGS = {
     kind: 'choice',
     values: ['auto', 'wasm', 'cuda', 'reference'],
     default: 'auto',
-    about: 'The device that init() takes; `auto` takes the fastest that `gpuos info` lists as usable.',
+    about: 'The device that init() takes; `auto` takes wasm: cuda is new, and has to be asked for by its name.',
   },
   GPUOS_WORKERS: {
     kind: 'integer',

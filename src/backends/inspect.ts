@@ -65,13 +65,10 @@ function inspectCuda(): DeviceReport {
   }
   return {
     kind: 'cuda',
-    usable: false,
+    usable: found.ready,
     name: found.gpus[0]?.name ?? 'NVIDIA GPU',
     details,
-    missing: [
-      ...found.missing,
-      { what: 'the CUDA device of gpuos', remedy: 'It is not part of this version; the wasm device is used instead.' },
-    ],
+    missing: found.missing,
     probe: found,
   };
 }

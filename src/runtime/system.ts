@@ -14,7 +14,7 @@ import { type InjectedOperator, Operators } from './operators.ts';
 import { type Dependency, type Order, Queue } from './queue.ts';
 
 export interface SystemOptions {
-  /** `auto` takes the best device that is there. Default: GPUOS_DEVICE. */
+  /** `auto` takes wasm. Default: GPUOS_DEVICE. */
   readonly device?: 'auto' | 'wasm' | 'cuda';
   /** Workers beside the host. Default: GPUOS_WORKERS, else one a core but the host's. */
   readonly workers?: number;

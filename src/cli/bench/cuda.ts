@@ -29,17 +29,18 @@ const PROCESS_FILE = fileURLToPath(new URL(`./suite-process${EXTENSION}`, import
 
 /** @throws GPUOS_CUDA_UNAVAILABLE without a GPU; GPUOS_BENCH_FAILED after the last part if any failed */
 export async function run(emit: (row: BenchRow) => void): Promise<void> {
-  const { ready, missing } = probe({ cudaHome: readFlags().cudaHome });
+  const { ready, missing, gpus, libraries, cuda } = probe({ cudaHome: readFlags().cudaHome });
   if (!ready) {
     const list = missing.map(({ what, remedy }) => `${what} (${remedy.replace(/\.$/, '')})`).join('; ');
     throw new GpuosError('GPUOS_CUDA_UNAVAILABLE', `The suite cuda needs a GPU; missing: ${list}.`);
   }
+  const facts = { gpu: gpus[0]?.name ?? 'unknown', driver: `${libraries.driver.version ?? 'unknown'}, CUDA ${cuda ?? 'unknown'}` };
   // Kernels are warm in what is measured here: none runs interpreted while its compiler is at work.
   process.env['GPUOS_CUDA_COMPILE'] = 'first';
   const failures: string[] = [];
   for (const [part, limitMs] of PARTS) {
     const start = performance.now();
-    const failure = await runPart(part, limitMs, emit);
+    const failure = await runPart(part, limitMs, (row) => emit({ ...row, ...facts }));
     say(`${part} took ${((performance.now() - start) / 1000).toFixed(1)} s`);
     if (failure === undefined) continue;
     say(`${part} failed: ${failure}`);

@@ -10,6 +10,9 @@ export interface BenchRow {
   /** For a row that compares (`.vs.` in its name): both times in one unit; value = baseline / ours. */
   readonly baseline?: number;
   readonly ours?: number;
+  /** Of rows of the cuda device: the GPU, and its driver's version. */
+  readonly gpu?: string;
+  readonly driver?: string;
   readonly note?: string;
 }
 
