@@ -504,7 +504,7 @@ describe.skipIf(SKIP)(named('the table of functions'), () => {
   });
 
   // A defect of FunctionTable: what cannot be placed is cached all the same, and refused instead of interpreted from then on.
-  it.fails('interprets a function the second time too that could not be placed the first time', async () => {
+  it('interprets a function the second time too that could not be placed the first time', async () => {
     open({}, 'local.sm_90');
     const all = functions();
     expect(entry(all.install(all.compile(program(3)))).address).toBe(INTERPRETER);

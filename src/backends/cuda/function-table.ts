@@ -183,8 +183,9 @@ export class FunctionTable {
   async #improve(request: CompileRequest): Promise<Address> {
     const { budget } = this.#options;
     const answer = await this.#process.post('inject', { ...request.ask, symbol: SYMBOL, budget }).promise;
+    const address = this.#placed(answer);
     this.#cache.write(request.key, answer.payload);
-    return this.#placed(answer);
+    return address;
   }
 
   /** Code that is placed already, or can be from the cache. */
@@ -193,15 +194,22 @@ export class FunctionTable {
     if (before !== undefined) return before;
     const payload = this.#cache.read(key);
     if (payload === undefined) return undefined;
-    const address = this.#placed(this.#process.call('place', { symbol: SYMBOL, budget: this.#options.budget, payload }));
-    this.#placedBefore.set(key, address);
-    return address;
+    try {
+      const address = this.#placed(this.#process.call('place', { symbol: SYMBOL, budget: this.#options.budget, payload }));
+      this.#placedBefore.set(key, address);
+      return address;
+    } catch (error) {
+      // A cache of a kernel that left more to operators, or an arena that is full: it can still be interpreted.
+      if (this.#process.lost !== undefined) throw error;
+      this.#failed = (error as Error).message;
+      return undefined;
+    }
   }
 
   #inject(request: CompileRequest): Address {
     const answer = this.#process.call('inject', { ...request.ask, symbol: SYMBOL, budget: this.#options.budget });
-    this.#cache.write(request.key, answer.payload);
     const address = this.#placed(answer);
+    this.#cache.write(request.key, answer.payload);
     this.#placedBefore.set(request.key, address);
     return address;
   }
