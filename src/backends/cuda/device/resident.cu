@@ -8,7 +8,8 @@
 #include "worker.cuh"
 #include "operators.cuh"
 
-extern "C" __global__ void __launch_bounds__(GPUOS_BLOCK_THREADS) gpuos_resident(ResidentArguments arguments) {
+// The bound of two blocks on a multiprocessor keeps it within 128 registers, which leaves room for ordinary kernels beside it.
+extern "C" __global__ void __launch_bounds__(GPUOS_BLOCK_THREADS, 2) gpuos_resident(ResidentArguments arguments) {
   extern __shared__ __align__(16) char shared[];
   if (blockIdx.x == 0) {
     dispatcher(arguments, shared);
