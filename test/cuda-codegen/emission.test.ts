@@ -8,6 +8,7 @@ import { cudaHeader } from '../../src/abi/headers.ts';
 import { emitProgram, programHeaders } from '../../src/backends/cuda/codegen/index.ts';
 import { readInjectable } from '../../src/backends/cuda/elf/injectable.ts';
 import { RESIDENT_OPTIONS } from '../../src/backends/cuda/source.ts';
+import { runTool } from '../cuda/toolkit.ts';
 import type { DType } from '../../src/ops/define.ts';
 import { MAPS } from '../../src/ops/map.ts';
 import type { MapName, Program, ProgramNode, ReduceName } from '../../src/ops/program.ts';
@@ -175,33 +176,37 @@ const nvcc = spawnSync('nvcc', ['--version'], { encoding: 'utf8' });
 const missing = nvcc.status === 0 ? '' : ' (skipped: no nvcc)';
 
 describe.skipIf(nvcc.status !== 0)(`injected programs${missing}`, () => {
-  test.each([75, 89, 90, 100])('every operation and every reduction is position-independent code on sm_%i', { timeout: 200_000 }, (sm) => {
-    const folder = mkdtempSync(join(tmpdir(), 'gpuos-programs-'));
-    try {
-      const source = Object.entries(PROGRAMS).map(([name, program]) => emitProgram(program, name));
-      writeFileSync(join(folder, 'programs.cu'), source.join('\n'));
-      for (const [name, text] of Object.entries({ ...programHeaders(), 'gpuos_abi.h': cudaHeader() }))
-        writeFileSync(join(folder, name), text);
-      const cubin = join(folder, 'programs.cubin');
-      const options = ['-cubin', ...RESIDENT_OPTIONS, `-arch=sm_${sm}`, '-o', cubin, join(folder, 'programs.cu')];
-      const { status, stderr } = spawnSync('nvcc', options, { encoding: 'utf8' });
-      expect(stderr).not.toMatch(/error|warning/i);
-      expect(status).toBe(0);
-      const bytes = new Uint8Array(readFileSync(cubin));
-      const refused: string[] = [];
-      let largest = 0;
-      for (const name of Object.keys(PROGRAMS)) {
-        // The stack is for registers that a function has to keep for its caller: none for values of a loop's turn.
-        const result = readInjectable(bytes, name, { sm, registers: 128, stackBytes: 104 });
-        if (result.ok) {
-          expect(result.function.patches).toEqual([]);
-          largest = Math.max(largest, result.function.code.length);
-        } else refused.push(...result.reasons.map(({ message }) => message));
+  test.concurrent.each([75, 89, 90])(
+    'every operation and every reduction is position-independent code on sm_%i',
+    async (sm) => {
+      const folder = mkdtempSync(join(tmpdir(), 'gpuos-programs-'));
+      try {
+        const source = Object.entries(PROGRAMS).map(([name, program]) => emitProgram(program, name));
+        writeFileSync(join(folder, 'programs.cu'), source.join('\n'));
+        for (const [name, text] of Object.entries({ ...programHeaders(), 'gpuos_abi.h': cudaHeader() }))
+          writeFileSync(join(folder, name), text);
+        const cubin = join(folder, 'programs.cubin');
+        const options = ['-cubin', ...RESIDENT_OPTIONS, `-arch=sm_${sm}`, '-o', cubin, join(folder, 'programs.cu')];
+        const { status, output } = await runTool('nvcc', options);
+        expect(output).not.toMatch(/error|warning/i);
+        expect(status).toBe(0);
+        const bytes = new Uint8Array(readFileSync(cubin));
+        const refused: string[] = [];
+        let largest = 0;
+        for (const name of Object.keys(PROGRAMS)) {
+          // The stack is for registers that a function has to keep for its caller: none for values of a loop's turn.
+          const result = readInjectable(bytes, name, { sm, registers: 128, stackBytes: 104 });
+          if (result.ok) {
+            expect(result.function.patches).toEqual([]);
+            largest = Math.max(largest, result.function.code.length);
+          } else refused.push(...result.reasons.map(({ message }) => message));
+        }
+        expect(refused).toEqual([]);
+        expect(largest).toBeLessThan(256 * 1024);
+      } finally {
+        rmSync(folder, { recursive: true, force: true });
       }
-      expect(refused).toEqual([]);
-      expect(largest).toBeLessThan(256 * 1024);
-    } finally {
-      rmSync(folder, { recursive: true, force: true });
-    }
-  });
+    },
+    200_000,
+  );
 });

@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { CASES, nvccArguments } from '../../../../test/fixtures/cubin/cases.mjs';
+import { runTool } from '../../../../test/cuda/toolkit.ts';
 import { cudaHeader } from '../../../abi/headers.ts';
 import { OPERATOR_STACK_BYTES } from '../resident.ts';
 import { RESIDENT_OPTIONS } from '../source.ts';
@@ -104,20 +105,18 @@ describe.skipIf(!nvlink)(`what nvlink counts${because('nvlink', nvlink)}`, () =>
 });
 
 describe.skipIf(!nvlink)(`what the resident kernel sets apart for injected operators${because('nvlink', nvlink)}`, () => {
-  it.each([75, 80, 90, 100])(
+  it.concurrent.each([75, 80, 90, 100])(
     'is there in the linked kernel for sm_%i, which compiles without a warning, within 128 registers and a kilobyte of stack',
-    (sm) => {
+    async (sm) => {
       const device = fileURLToPath(new URL('../device/', import.meta.url));
       writeFileSync(join(work, 'gpuos_abi.h'), cudaHeader());
       const [object, linked] = [join(work, `resident.sm_${sm}.cubin`), join(work, `resident.sm_${sm}.linked`)];
       const options = ['-cubin', ...RESIDENT_OPTIONS, `-arch=sm_${sm}`, '-I', work, '-I', device];
-      const compiled = spawnSync('nvcc', [...options, '-o', object, join(device, 'resident.cu')], { encoding: 'utf8' });
-      expect(compiled.stderr).not.toMatch(/error|warning/i);
+      const compiled = await runTool('nvcc', [...options, '-o', object, join(device, 'resident.cu')]);
+      expect(compiled.output).not.toMatch(/error|warning/i);
       expect(compiled.status).toBe(0);
-      const { stdout, stderr } = spawnSync('nvlink', ['-v', `-arch=sm_${sm}`, '-o', linked, object], { encoding: 'utf8' });
-      const used = /properties for 'gpuos_resident':[\s\S]*?used (\d+) registers, (?:used \d+ barriers, )?(\d+) stack/.exec(
-        stdout + stderr,
-      );
+      const { output } = await runTool('nvlink', ['-v', `-arch=sm_${sm}`, '-o', linked, object]);
+      const used = /properties for 'gpuos_resident':[\s\S]*?used (\d+) registers, (?:used \d+ barriers, )?(\d+) stack/.exec(output);
       const cubin = new Cubin(new Uint8Array(readFileSync(linked)));
       const { frameBytes, registers } = cubin.function(cubin.functions('operator_reserve')[0]!);
       expect(frameBytes).toBeGreaterThanOrEqual(OPERATOR_STACK_BYTES);
