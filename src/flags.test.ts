@@ -29,6 +29,7 @@ describe('readFlags', () => {
       taskBudgetMs: 10_000,
       home: undefined,
       cudaHome: undefined,
+      cudaCompile: 'background',
       log: 'warn',
     });
   });
@@ -45,6 +46,7 @@ describe('readFlags', () => {
       GPUOS_TASK_BUDGET_MS: '250',
       GPUOS_HOME: '/somewhere',
       GPUOS_CUDA_HOME: '/opt/cuda',
+      GPUOS_CUDA_COMPILE: 'first',
       GPUOS_LOG: 'debug',
     });
     expect(flags).toEqual({
@@ -58,6 +60,7 @@ describe('readFlags', () => {
       taskBudgetMs: 250,
       home: '/somewhere',
       cudaHome: '/opt/cuda',
+      cudaCompile: 'first',
       log: 'debug',
     });
     expect(Object.keys(flags)).toHaveLength(names.length);

@@ -40,7 +40,11 @@ export class ImageCache {
       writeFileSync(temporary, Buffer.concat([createHash('sha256').update(image).digest(), image]));
       renameSync(temporary, path);
     } catch {
-      rmSync(temporary, { force: true });
+      try {
+        rmSync(temporary, { force: true });
+      } catch {
+        // Not even a folder.
+      }
     }
   }
 }

@@ -62,7 +62,8 @@ export function exitNow(code: number): never {
 const FUTEX = { x64: 202, arm64: 98 }[process.arch as string];
 const [FUTEX_WAIT, FUTEX_WAKE] = [0, 1];
 const EVERYBODY = 0x7fffffff;
-const pause = new Int32Array(new SharedArrayBuffer(4));
+/** Made at the first use: this module is also loaded where there is no shared memory. */
+let pause: Int32Array | undefined;
 
 /**
  * Sleeps until somebody, in whatever process, wakes the word, unless it has another value than `expected` by now.
@@ -70,6 +71,7 @@ const pause = new Int32Array(new SharedArrayBuffer(4));
  */
 export function sleepOn(address: Address, expected: number, ms: number): void {
   if (FUTEX === undefined) {
+    pause ??= new Int32Array(new SharedArrayBuffer(4));
     Atomics.wait(pause, 0, 0, Math.min(ms, 0.2));
     return;
   }
