@@ -271,8 +271,8 @@ describe.skipIf(NONE)(NONE ? 'Channel (skipped: not Linux)' : 'Channel', () => {
       }),
       { numRuns: 300, interruptAfterTimeLimit: 40_000 },
     );
-    expect(answers).toBeGreaterThan(50);
-    expect(errors).toBeGreaterThan(50);
+    expect(answers).toBeGreaterThan(10);
+    expect(errors).toBeGreaterThan(10);
   });
 
   it('notices damage to what is on its way, and ends the other side', () => {
