@@ -69,10 +69,13 @@ export interface QueueAddresses {
   readonly record: number;
   readonly ring: number;
   readonly completions: number;
-  /** Claims of tiles: MAX_TILES rows of one word of 8 bytes a slot. */
-  readonly tileWords: number;
-  /** Functions that tasks of several tiles resolved to, 8 bytes a slot. */
-  readonly resolutions: number;
+  /** What the host clears before a task of several tiles, where workers claim tiles through shared memory. */
+  readonly claims?: {
+    /** MAX_TILES rows of one word of 8 bytes a slot. */
+    readonly tileWords: number;
+    /** Functions that tasks of several tiles resolved to, 8 bytes a slot. */
+    readonly resolutions: number;
+  };
   readonly slots: number;
 }
 
@@ -87,11 +90,12 @@ export interface HelpResult {
 export interface WorkerStatus {
   readonly worker: number;
   readonly state: 'starting' | 'running' | 'parked' | 'yielded' | 'dead' | 'left';
-  readonly tiles: number;
-  readonly tasks: number;
-  readonly failed: number;
-  readonly parks: number;
-  readonly installs: number;
+  /** Counters; not there where the device does not keep them. */
+  readonly tiles?: number;
+  readonly tasks?: number;
+  readonly failed?: number;
+  readonly parks?: number;
+  readonly installs?: number;
 }
 
 /** A program that has been turned into machine code, not yet installed. */
@@ -174,7 +178,7 @@ export interface Device {
   readonly losses: number;
   /** Set once the device cannot go on; every pending task is lost. */
   readonly lost: string | undefined;
-  /** Words that the runtime may set while it runs. */
+  /** Set while it runs; 0: never. @throws GPUOS_NOT_ON_DEVICE */
   setYieldEvery(tiles: number): void;
   /** Ends the workers; the host's memory stays readable. */
   stop(): Promise<void>;

@@ -119,8 +119,8 @@ export class Queue {
   readonly #ring: number;
   readonly #mask: number;
   readonly #completions: number;
-  readonly #tileWords: number;
-  readonly #resolutions: number;
+  /** Indices of words; undefined where the device keeps claims to itself. */
+  readonly #claims: { readonly tileWords: number; readonly resolutions: number } | undefined;
   readonly #cursorWord: number;
   readonly #markWord: number;
   readonly #failureWord: number;
@@ -143,8 +143,8 @@ export class Queue {
     this.#ring = addresses.ring >> 2;
     this.#mask = addresses.slots - 1;
     this.#completions = addresses.completions >> 2;
-    this.#tileWords = addresses.tileWords >> 2;
-    this.#resolutions = addresses.resolutions >> 2;
+    const { claims } = addresses;
+    this.#claims = claims && { tileWords: claims.tileWords >> 2, resolutions: claims.resolutions >> 2 };
     this.#cursorWord = (addresses.record + queueRecord.offset.cursor + 4) >> 2; // its high half, the sequence
     this.#markWord = (addresses.record + queueRecord.offset.mark) >> 2;
     this.#failureWord = (addresses.record + queueRecord.offset.failures) >> 2;
@@ -344,7 +344,7 @@ export class Queue {
     }
     u32[at + OFFSET.flags] = bits;
     u32[at + OFFSET.dependencyQueues] = queues;
-    if (tiles > 1) this.#clearTiles(tag, tiles);
+    if (tiles > 1 && this.#claims !== undefined) this.#clearTiles(this.#claims, tag, tiles);
     u32[at + OFFSET.trace] = tag;
     Atomics.store(u32, at + OFFSET.tag0, tag);
     Atomics.store(u32, at + OFFSET.tag1, tag);
@@ -357,16 +357,16 @@ export class Queue {
    * Words that only tasks of several tiles use may be as old as the last such task in this slot; beyond
    * 2^31 tasks they would seem to be of the future.
    */
-  #clearTiles(tag: number, tiles: number): void {
+  #clearTiles({ tileWords, resolutions }: { readonly tileWords: number; readonly resolutions: number }, tag: number, tiles: number): void {
     const slot = tag & this.#mask;
     const before = (tag - this.slots) >>> 0;
     for (let tile = 1; tile < tiles; tile++) {
-      const word = this.#tileWords + ((tile * this.slots + slot) << 1);
+      const word = tileWords + ((tile * this.slots + slot) << 1);
       this.#u32[word] = 0;
       this.#u32[word + 1] = before;
     }
-    this.#u32[this.#resolutions + (slot << 1)] = 0;
-    this.#u32[this.#resolutions + (slot << 1) + 1] = before;
+    this.#u32[resolutions + (slot << 1)] = 0;
+    this.#u32[resolutions + (slot << 1) + 1] = before;
   }
 
   isComplete(sequence: number): boolean {

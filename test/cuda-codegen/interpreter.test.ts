@@ -8,7 +8,7 @@ import { MAPS } from '../../src/ops/map.ts';
 import type { MapName, Program, ProgramNode } from '../../src/ops/program.ts';
 import { type DeviceMemory, deviceMemory, type Emulated, compileEmulated, NO_GXX, reason } from '../cuda/emulation/emulation.ts';
 import { identical } from '../wasm-codegen/machine.ts';
-import { manyOperands, manyUniforms, randomCase, rowInPlace } from './generator.ts';
+import { manyOperands, manyUniforms, randomCase, rowInPlace } from './cases.ts';
 import { check, compileAll, type Run, runRow } from './machine.ts';
 
 const THREADS = [32, 64, 256];

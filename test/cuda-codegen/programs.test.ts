@@ -3,7 +3,7 @@ import fc from 'fast-check';
 import { describe, test } from 'vitest';
 import { NO_GXX, reason } from '../cuda/emulation/emulation.ts';
 import { type Case, identical } from '../wasm-codegen/machine.ts';
-import { manyOperands, manyUniforms, randomCase, rowInPlace } from './generator.ts';
+import { manyOperands, manyUniforms, randomCase, rowInPlace } from './cases.ts';
 import { check, compileAll } from './machine.ts';
 
 /** Programs that are compiled together: the compiler's start costs more than a program. */

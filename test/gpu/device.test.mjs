@@ -10,7 +10,6 @@ import { copyFileSync, existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync }
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
-import { MAX_TILES } from '../../dist/abi/status.js';
 import { CudaDriver } from '../../dist/backends/cuda/driver.js';
 import { FunctionTable, BYTECODE_BYTES } from '../../dist/backends/cuda/function-table.js';
 import { ImageCache } from '../../dist/backends/cuda/image-cache.js';
@@ -618,7 +617,7 @@ describe('the cuda device', { skip: found.ready ? false : `missing ${why}` }, ()
 
   it('has another function in its table once a new kernel is compiled', onGpu, async () => {
     // Below the public calls, where the table's entry can be read; with a device process of its own.
-    const layout = planSegment({ queues: 1, slots: 64, firstSequence: 0 }, MAX_TILES);
+    const layout = planSegment({ queues: 1, slots: 64, firstSequence: 0 });
     const n = 1001;
     const [xAt, yAt, outAt, entryAt] = [0, 1, 2, 3].map((i) => layout.end + 8192 * i);
     const segment = SharedSegment.create(layout.end + MIB);

@@ -170,7 +170,7 @@ describe('the resident kernel', { skip: found.ready ? false : `missing ${why}` }
   class Rig {
     constructor({ queues = 1, firstSequence = 0 } = {}) {
       assert.equal(stuck, undefined, stuck);
-      const layout = planSegment({ queues, slots: SLOTS, firstSequence }, MAX_TILES);
+      const layout = planSegment({ queues, slots: SLOTS, firstSequence });
       assert.ok(layout.end <= STAGING);
       this.words = new Int32Array(segment.view);
       writeSegment(new Uint32Array(segment.view), layout);

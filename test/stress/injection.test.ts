@@ -149,7 +149,7 @@ it(`injects, replaces, kills and revives for ${SECONDS} s under load without a l
     expect(counts.completed).toBeGreaterThan(counts.failed);
     // Every task completed exactly once: what the workers counted is what was submitted, control tasks included.
     await system.submit({ operator: 'nop', words: [1] }).done();
-    const done = system.workers().reduce((sum, worker) => sum + worker.tasks, 0);
+    const done = system.workers().reduce((sum, worker) => sum + (worker.tasks as number), 0);
     expect(done).toBe(system.peekQueue().processed);
     expect(system.device.losses).toBe(0);
     // Replaced versions were freed: their function indices are used anew.

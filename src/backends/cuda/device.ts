@@ -1,20 +1,7 @@
-import { CONTROL_ADDRESS, FUNCTION_SLOTS, MAX_TILES } from '../../abi/status.ts';
-import { control } from '../../abi/records.ts';
+import { FUNCTION_SLOTS } from '../../abi/status.ts';
 import { GpuosError } from '../../errors.ts';
-import type { Attributes } from '../../ops/define.ts';
 import type { Program } from '../../ops/program.ts';
-import type {
-  Artifact,
-  Device,
-  HelpResult,
-  KernelCall,
-  LoweringOptions,
-  MemorySpace,
-  MemoryViews,
-  OperandView,
-  QueueAddresses,
-  WorkerStatus,
-} from '../backend.ts';
+import type { Artifact, Device, HelpResult, MemorySpace, MemoryViews, QueueAddresses, WorkerStatus } from '../backend.ts';
 import { acceptsStrides, KERNELS, lower, lowerCopy } from '../lowering/index.ts';
 import { BYTECODE_BYTES, FunctionTable } from './function-table.ts';
 import { ImageCache } from './image-cache.ts';
@@ -66,6 +53,9 @@ export class CudaDevice implements Device {
   readonly hostMemory: MemorySpace;
   readonly viewBase: number;
   readonly kernels: ReadonlyMap<string, number> = new Map(NAMES.map((name, slot) => [name, slot]));
+  readonly lower = lower;
+  readonly acceptsStrides = acceptsStrides;
+  readonly lowerCopy = lowerCopy;
   readonly epoch = 0;
   readonly losses = 0;
   readonly #segment: SharedSegment;
@@ -79,7 +69,7 @@ export class CudaDevice implements Device {
 
   /** @throws GPUOS_CUDA_UNAVAILABLE, GPUOS_CUDA_TOO_OLD, GPUOS_OUT_OF_MEMORY, GPUOS_BAD_OPTION, CudaError */
   constructor(options: CudaDeviceOptions) {
-    const layout = planSegment(options, MAX_TILES);
+    const layout = planSegment(options);
     this.#segment = shareMemory(layout);
     const buffer = this.#segment.view;
     this.#views = { u32: new Uint32Array(buffer), i32: new Int32Array(buffer), f32: new Float32Array(buffer), bytes: buffer.byteLength };
@@ -98,12 +88,7 @@ export class CudaDevice implements Device {
       const { info } = this.#process;
       this.viewBase = info.segmentAddress;
       this.hostMemory = fixedSpace(this.viewBase + layout.end, this.viewBase + this.#segment.bytes);
-      this.queues = layout.queueList.map((queue) => ({
-        ...queue,
-        tileWords: layout.unused,
-        resolutions: layout.unused,
-        slots: layout.slots,
-      }));
+      this.queues = layout.queueList.map((queue) => ({ ...queue, slots: layout.slots }));
       const cache = new ImageCache(options.cacheFolder);
       const image = this.#residentImage(cache);
       const bytes = options.memoryMib * MIB;
@@ -120,6 +105,7 @@ export class CudaDevice implements Device {
       this.#functions = new FunctionTable(this.#process, cache, {
         table: functions,
         budget: { registers, stackBytes },
+        // Slot i has function i + 1; behind the last of them stands the one that is never called.
         first: NAMES.length + 2,
         limit: FUNCTION_SLOTS,
         interpreter,
@@ -188,28 +174,11 @@ export class CudaDevice implements Device {
     this.#functions.uninstall(fn);
   }
 
-  lower(
-    operator: string,
-    inputs: readonly OperandView[],
-    outputs: readonly OperandView[],
-    attributes: Attributes,
-    options: LoweringOptions = {},
-  ): KernelCall {
-    return lower(operator, inputs, outputs, attributes, options);
-  }
-
-  acceptsStrides(operator: string, input: number): boolean {
-    return acceptsStrides(operator, input);
-  }
-
-  lowerCopy(view: OperandView, output: OperandView): KernelCall {
-    return lowerCopy(view, output);
-  }
-
-  /** Blocks keep no counters of their own yet: all that is known is whether they are there. */
+  /** Whether the blocks are there, looked at now; they keep no counters of their own yet. */
   status(): readonly WorkerStatus[] {
-    const state = this.lost !== undefined ? 'dead' : this.#process.kernel === KERNEL.running ? 'running' : 'left';
-    return Array.from({ length: this.workers }, (_, i) => ({ worker: i + 1, state, tiles: 0, tasks: 0, failed: 0, parks: 0, installs: 0 }));
+    this.#lost ??= this.#stopped ? undefined : this.#process.lost;
+    const state = this.#lost !== undefined ? 'dead' : this.#process.kernel === KERNEL.running ? 'running' : 'left';
+    return Array.from({ length: this.workers }, (_, i) => ({ worker: i + 1, state }));
   }
 
   /** Fused kernels that are being compiled while they run interpreted, and why one last could not be placed. */
@@ -224,8 +193,9 @@ export class CudaDevice implements Device {
     return this.#lost;
   }
 
+  /** @throws GPUOS_NOT_ON_DEVICE but for 0: the blocks do not give way yet */
   setYieldEvery(tiles: number): void {
-    Atomics.store(this.#views.i32, (CONTROL_ADDRESS + control.offset.yieldEvery) >> 2, tiles);
+    if (tiles !== 0) throw new GpuosError('GPUOS_NOT_ON_DEVICE', 'Workers of the cuda device cannot give way to others yet.');
   }
 
   async stop(): Promise<void> {

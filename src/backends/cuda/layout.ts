@@ -30,17 +30,12 @@ export interface SegmentLayout extends SegmentOptions {
   /** The first ring, and how far the next is from it. A queue's completions follow its ring. */
   readonly rings: number;
   readonly queueStride: number;
-  /**
-   * Tile words and resolutions, which the host clears before tasks of several tiles; this device keeps its own, so all
-   * queues share one area that nobody reads.
-   */
-  readonly unused: number;
   /** Where the rest begins. */
   readonly end: number;
 }
 
 /** @throws GPUOS_BAD_OPTION */
-export function planSegment(options: SegmentOptions, maxTiles: number): SegmentLayout {
+export function planSegment(options: SegmentOptions): SegmentLayout {
   const { queues, slots } = options;
   if (!Number.isInteger(Math.log2(slots)) || slots < 32)
     throw new GpuosError('GPUOS_BAD_OPTION', `slots is ${slots}; on a GPU it has to be a power of two, at least 32.`);
@@ -53,8 +48,7 @@ export function planSegment(options: SegmentOptions, maxTiles: number): SegmentL
     ring: rings + i * queueStride,
     completions: rings + i * queueStride + slots * descriptor.size,
   }));
-  const unused = align(rings + queues * queueStride, PAGE_BYTES);
-  return { ...options, queueRecords, queueList, rings, queueStride, unused, end: align(unused + maxTiles * slots * 8, PAGE_BYTES) };
+  return { ...options, queueRecords, queueList, rings, queueStride, end: align(rings + queues * queueStride, PAGE_BYTES) };
 }
 
 /** The sequence that stands in a slot before its first task: one ring's length before it. */

@@ -2,20 +2,8 @@ import { availableParallelism } from 'node:os';
 import { Worker } from 'node:worker_threads';
 import { control, operatorSlot, queueRecord, workerRecord } from '../../abi/records.ts';
 import { CONTROL_ADDRESS, STATUS } from '../../abi/status.ts';
-import type { Attributes } from '../../ops/define.ts';
 import type { Program } from '../../ops/program.ts';
-import type {
-  Artifact,
-  Device,
-  HelpResult,
-  KernelCall,
-  LoweringOptions,
-  MemorySpace,
-  MemoryViews,
-  OperandView,
-  QueueAddresses,
-  WorkerStatus,
-} from '../backend.ts';
+import type { Artifact, Device, HelpResult, MemorySpace, MemoryViews, QueueAddresses, WorkerStatus } from '../backend.ts';
 import { compileProgram, programSignature } from './codegen/index.ts';
 import { CodeStore, type Installer } from './code-store.ts';
 import { builtFile, type Executor, instantiate, loadModule } from './instance.ts';
@@ -57,6 +45,9 @@ export class WasmDevice implements Device {
   readonly hostMemory: MemorySpace;
   readonly viewBase = 0;
   readonly kernels: ReadonlyMap<string, number>;
+  readonly lower = lower;
+  readonly acceptsStrides = acceptsStrides;
+  readonly lowerCopy = lowerCopy;
   readonly packing = { elements: packedSize, lower: lowerPack };
   readonly #memory: WasmMemory;
   readonly #layout: Layout;
@@ -224,24 +215,6 @@ export class WasmDevice implements Device {
 
   get epoch(): number {
     return this.#code.epoch;
-  }
-
-  lower(
-    operator: string,
-    inputs: readonly OperandView[],
-    outputs: readonly OperandView[],
-    attributes: Attributes,
-    options: LoweringOptions = {},
-  ): KernelCall {
-    return lower(operator, inputs, outputs, attributes, options);
-  }
-
-  acceptsStrides(operator: string, input: number): boolean {
-    return acceptsStrides(operator, input);
-  }
-
-  lowerCopy(view: OperandView, output: OperandView): KernelCall {
-    return lowerCopy(view, output);
   }
 
   status(): readonly WorkerStatus[] {

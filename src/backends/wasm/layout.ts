@@ -5,7 +5,7 @@ import type { QueueAddresses } from '../backend.ts';
 
 /** Addresses of everything that the executor finds through the control block. */
 export interface Layout {
-  readonly queues: readonly QueueAddresses[];
+  readonly queues: readonly Required<QueueAddresses>[];
   readonly queueRecords: number;
   readonly workerRecords: number;
   readonly operatorTable: number;
@@ -36,14 +36,13 @@ export function planLayout(options: LayoutOptions): Layout {
   const queueRecords = place(count * queueRecord.size);
   const workerRecords = place(workers * workerRecord.size);
   const operatorTable = place(OPERATOR_SLOTS * operatorSlot.size);
-  const queues: QueueAddresses[] = [];
+  const queues: Required<QueueAddresses>[] = [];
   for (let queue = 0; queue < count; queue++) {
     queues.push({
       record: queueRecords + queue * queueRecord.size,
       ring: place(slots * descriptor.size),
       completions: place(slots * 8),
-      tileWords: place(slots * MAX_TILES * 8),
-      resolutions: place(slots * 8),
+      claims: { tileWords: place(slots * MAX_TILES * 8), resolutions: place(slots * 8) },
       slots,
     });
   }
@@ -70,7 +69,7 @@ export function writeLayout(u32: Uint32Array, layout: Layout, options: LayoutOpt
   put(CONTROL_ADDRESS + c.spinLimit, options.spinLimit);
   const q = queueRecord.offset;
   layout.queues.forEach((queue) => {
-    const { tileWords, resolutions } = queue;
+    const { tileWords, resolutions } = queue.claims;
     put(queue.record + q.ring, queue.ring);
     put(queue.record + q.completions, queue.completions);
     put(queue.record + q.tileWords, tileWords);

@@ -2,7 +2,6 @@ import { existsSync } from 'node:fs';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { descriptor } from '../../abi/descriptor.ts';
 import { queueRecord } from '../../abi/records.ts';
-import { MAX_TILES } from '../../abi/status.ts';
 import { planSegment, type SegmentLayout, writeSegment } from '../../backends/cuda/layout.ts';
 import { SharedSegment } from '../../backends/cuda/process/segment.ts';
 import type { System } from '../../runtime/system.ts';
@@ -24,11 +23,11 @@ let memory: RingMemory;
 let words: Uint32Array;
 
 beforeEach(() => {
-  layout = planSegment({ queues: QUEUES, slots: SLOTS, firstSequence: 0 }, MAX_TILES);
+  layout = planSegment({ queues: QUEUES, slots: SLOTS, firstSequence: 0 });
   segment = SharedSegment.create(layout.end);
   words = new Uint32Array(segment.view);
   writeSegment(words, layout);
-  const queues = layout.queueList.map((queue) => ({ ...queue, tileWords: layout.unused, resolutions: layout.unused, slots: SLOTS }));
+  const queues = layout.queueList.map((queue) => ({ ...queue, slots: SLOTS }));
   memory = { address: segment.address, bytes: segment.bytes, viewBase: VIEW_BASE, queues };
 });
 afterEach(() => segment.close());

@@ -1,3 +1,4 @@
+import { GpuosError } from '../../../errors.ts';
 import type { Program, ProgramNode } from '../../../ops/program.ts';
 import { type Analysis, analyze, contentsOf, nodeCost, operandType, type PassContents, reductionType, stageOf } from './analysis.ts';
 import { type Parameters, programParameters } from './parameters.ts';
@@ -69,7 +70,7 @@ export class Emitter {
     this.#fours = this.#lazy ? 0 : foursInFlight(program, analysis, streams);
     this.#rereads = streams > MAX_ADDRESSES || this.#lazy;
     if (this.#scratch + (analysis.hasReduction ? SCRATCH_BYTES : 0) > SHARED_BYTES) {
-      throw new RangeError(`a parameter block of ${this.#scratch} bytes does not fit into shared memory`);
+      throw new GpuosError('GPUOS_INTERNAL', `A fused kernel's parameter block of ${this.#scratch} bytes does not fit into shared memory.`);
     }
   }
 

@@ -5,7 +5,7 @@ import { Emitter } from './emitter.ts';
 /**
  * CUDA C++ of a fused program as one operator function, for NVRTC or nvcc with `programHeaders()`. Its machine code is
  * position-independent: no constants of its own, no calls, no relocations. The same program always gives the same text.
- * Throws a RangeError for a program whose parameter block does not fit into the block's shared memory.
+ * Throws GPUOS_INTERNAL for a program whose parameter block does not fit into the block's shared memory.
  */
 export function emitProgram(program: Program, name: string): string {
   return new Emitter(program, name).emit();

@@ -14,11 +14,13 @@
 #define GPUOS_AWAKE_LOOKS 4000
 #define GPUOS_DROWSY_LOOKS 50000
 
-// A block's dynamic shared memory: a parameter block for the worker and one for chain, then the operators' scratch.
-// The dispatcher uses the same bytes for its own purposes.
-// Parameter blocks up to this size are brought into device memory when many blocks are going to read them.
+// Parameter blocks up to this size are brought into device memory when many blocks are going to read them. The bit says
+// in a record that its block's address is one there.
 #define GPUOS_NEAR_BYTES 1024
 #define GPUOS_NEAR (1ull << 63)
+
+// A block's dynamic shared memory: a parameter block for the worker and one for chain, then the operators' scratch.
+// The dispatcher uses the same bytes for its own purposes.
 #define GPUOS_PARAMS_BYTES 4096
 #define GPUOS_SHARED_BYTES 32768
 #define GPUOS_DYNAMIC_BYTES (2 * GPUOS_PARAMS_BYTES + GPUOS_SHARED_BYTES)

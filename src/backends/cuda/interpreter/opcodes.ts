@@ -1,3 +1,5 @@
+import { GpuosError } from '../../../errors.ts';
+
 /** What the interpreter can do, in the order of `device/interpreter.cuh`: an operation's number is its place in the list. */
 const REDUCTIONS = [
   ...['SumFloat', 'ProdFloat', 'MaxFloat', 'MinFloat', 'ArgmaxFloat', 'ArgminFloat'],
@@ -31,7 +33,7 @@ const NUMBERS = new Map(OPCODES.map((name, number) => [name, number]));
 
 export function opcode(name: string): number {
   const number = NUMBERS.get(name);
-  if (number === undefined) throw new RangeError(`the interpreter has no operation ${name}`);
+  if (number === undefined) throw new GpuosError('GPUOS_INTERNAL', `The interpreter has no operation ${name}.`);
   return number;
 }
 

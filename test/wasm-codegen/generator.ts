@@ -1,8 +1,8 @@
 /** Random programs over random shapes, strides and layouts, with edge values of every dtype. */
 import type { DType } from '../../src/ops/define.ts';
 import type { MapName, Program, ProgramInput, ProgramNode, ReduceName } from '../../src/ops/program.ts';
-import { EXACT_BOOL, EXACT_FLOAT, EXACT_INT } from '../wasm-codegen/evaluator.ts';
-import type { Case, Placement } from '../wasm-codegen/machine.ts';
+import { EXACT_BOOL, EXACT_FLOAT, EXACT_INT } from './evaluator.ts';
+import type { Case, Placement } from './machine.ts';
 
 export class Random {
   #state: number;
@@ -135,13 +135,14 @@ function randomProgram(random: Random, outerRank: number): Program {
   return { inputs, scalars: scalars.length, nodes, outputs, outerRank };
 }
 
-const COLUMNS = [0, 1, 2, 3, 4, 5, 7, 8, 12, 15, 16, 17, 31, 32, 33, 63, 64, 65, 100, 130, 259, 600, 1029, 4500];
+const COLUMNS = [0, 1, 2, 3, 4, 5, 7, 8, 12, 15, 16, 17, 31, 32, 33, 63, 64, 65, 100, 130, 259];
 
-export function randomCase(seed: number): Case {
+/** Also rows that are `longer` than those that every device is tried with. */
+export function randomCase(seed: number, longer: readonly number[] = []): Case {
   const random = new Random(seed);
   const outerRank = random.below(5);
   const program = randomProgram(random, outerRank);
-  const columns = random.pick(COLUMNS);
+  const columns = random.pick([...COLUMNS, ...longer]);
   const dims = Array.from({ length: outerRank }, () => (random.chance(0.04) ? 0 : 1 + random.below(4)));
   // Long rows in few rows: the operands have to fit into the memory of the tests.
   for (let d = 0; d < outerRank; d++) if (dims.reduce((a, b) => a * b, 1) * columns > 12_000) dims[d] = 1;
@@ -199,10 +200,10 @@ export function randomCase(seed: number): Case {
   };
 }
 
-/** More operands than addresses are kept in registers for. */
-export function manyOperands(seed: number): Case {
+/** More operands than a device keeps at hand, over many columns and up to `mostRank` dimensions outside of them. */
+export function manyOperands(seed: number, mostRank: number, widths: readonly number[]): Case {
   const random = new Random(seed);
-  const outerRank = random.below(3);
+  const outerRank = random.below(mostRank + 1);
   const count = 7 + random.below(12);
   const inputs: ProgramInput[] = Array.from({ length: count }, () => ({
     dtype: random.chance(0.85) ? 'float32' : 'int32',
@@ -217,7 +218,9 @@ export function manyOperands(seed: number): Case {
     values.push(nodes.push({ kind: 'map', op, args: random.chance(0.5) ? [other, from] : [from, other], dtype: 'float32' }) - 1);
     if (random.chance(0.3)) values.push(nodes.push({ kind: 'map', op: 'relu', args: [values.at(-1) as number], dtype: 'float32' }) - 1);
   });
-  const columns = random.pick([5, 64, 100, 1000, 2048, 4096]);
+  const width = random.pick(widths);
+  // Operands of several rows have to fit into the memory of the tests.
+  const columns = outerRank > 0 ? Math.min(width, 4100) : width;
   const dims = [[], [2], [2, 2]][outerRank]!;
   const compact = (inner: number) => dims.map((_, d) => inner * dims.slice(d + 1).reduce((x, y) => x * y, 1));
   const placements: Placement[] = inputs.map((input) => {
