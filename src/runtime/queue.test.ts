@@ -2,6 +2,7 @@ import { Worker } from 'node:worker_threads';
 import fc from 'fast-check';
 import { afterEach, describe, expect, it } from 'vitest';
 import { endsWith, handMade, UNTIL_WORD } from '../../test/hand-made.ts';
+import { descriptor } from '../abi/descriptor.ts';
 import { GpuosError } from '../errors.ts';
 import { type Dependency, NO_ORDER } from './queue.ts';
 import { type DeviceBuffer, init, type System, type SystemOptions, type Task } from './system.ts';
@@ -157,5 +158,25 @@ describe('tasks that depend on each other across small rings', () => {
       }
     });
     await fc.assert(program, { numRuns: 60 });
+  });
+});
+
+describe('a pointer', () => {
+  it('is written with all its bits, up to the largest that a device has', () => {
+    const system = start({ ring: 64 });
+    const queue = system.queue(A);
+    const base = (system.device.queues[A]?.ring as number) >> 2;
+    const nop = system.operators.builtIn('nop');
+    fc.assert(
+      fc.property(fc.maxSafeNat(), fc.nat(2 ** 32 - 1), (large, small) => {
+        const sequence = queue.writeInline(nop, 1, [large, small], [1], NO_ORDER);
+        const { u32 } = system.device.views();
+        const at = base + (((sequence & (queue.slots - 1)) * descriptor.size + descriptor.offset.pointers) >> 2);
+        const [low, high, other, none] = u32.subarray(at, at + 4);
+        expect((high as number) * 2 ** 32 + (low as number)).toBe(large);
+        expect([other, none]).toEqual([small, 0]);
+        queue.waitSync(sequence);
+      }),
+    );
   });
 });
