@@ -7,9 +7,10 @@ import { encodeProgram } from './interpreter/index.ts';
 import type { Address } from './library.ts';
 import type { DeviceProcess } from './process/device-process.ts';
 import type { Answer, Budget } from './process/requests.ts';
+import { KERNEL_SIZES } from './resident.ts';
 import { OPERATOR_OPTIONS, operatorHeaders } from './source.ts';
 
-const ENTRY_BYTES = 16;
+const ENTRY_BYTES = KERNEL_SIZES.FunctionEntry;
 /** The function's name in every emitted source: code is placed one function at a time. */
 const SYMBOL = 'gpuos_operator';
 /** Device memory for the interpreter's programs, and what one takes at least. */

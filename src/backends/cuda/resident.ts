@@ -4,20 +4,18 @@ import { completionBefore, type SegmentLayout } from './layout.ts';
 import type { Address } from './library.ts';
 import type { ResidentContext, ResidentHost } from './process/resident-host.ts';
 
-/** Threads of every block of the resident kernel (GPUOS_BLOCK_THREADS of `device/resident.cuh`), and their shared memory. */
-const BLOCK_THREADS = 256;
-const DYNAMIC_BYTES = 2 * 4096 + 32_768;
-/** sizeof(Mailbox), sizeof(TaskRecord), sizeof(FunctionEntry), sizeof(SlotEntry), sizeof(ResidentArguments) there. */
-const MAILBOX_BYTES = 384;
-const RECORD_BYTES = 160;
-const FUNCTION_BYTES = 16;
-const SLOT_BYTES = 8;
-const ARGUMENT_BYTES = 120;
-/** GPUOS_NEAR_BYTES, and the most device memory that is taken for parameter blocks. */
-const NEAR_BYTES = 1024;
+/** What `device/resident.cuh` defines under the same names: threads of a block, its shared memory, warps that admit at most, ... */
+export const KERNEL_LIMITS = {
+  BLOCK_THREADS: 256,
+  PARAMS_BYTES: 4096,
+  SHARED_BYTES: 32_768,
+  MAX_SHARDS: 6,
+  NEAR_BYTES: 1024,
+} as const;
+/** Bytes of the structures that it and we both know. */
+export const KERNEL_SIZES = { Mailbox: 384, TaskRecord: 160, FunctionEntry: 16, SlotEntry: 8, ResidentArguments: 120 } as const;
+/** The most device memory that is taken for parameter blocks. */
 const MOST_NEAR_BYTES = 256 << 20;
-/** Warps that admit, at most (GPUOS_MAX_SHARDS). */
-const MAX_SHARDS = 6;
 /**
  * Stack a thread that an injected operator may use (GPUOS_OPERATOR_STACK_BYTES of `device/operators.cuh`). Not what the
  * driver says of the kernel: that has the kernel's own frames in it.
@@ -72,7 +70,7 @@ export class ResidentKernel implements ResidentHost {
     const { driver, device, segment, allocate } = this.#context;
     const { queues, slots, firstSequence } = layout;
     const workers = asked ?? driver.deviceAttribute(device, 'sms') - 1;
-    const shards = Math.min(queues, MAX_SHARDS);
+    const shards = Math.min(queues, KERNEL_LIMITS.MAX_SHARDS);
     this.#module = driver.loadModule(image as Uint8Array);
     this.#stream = driver.createStream();
     const zeroed = (bytes: number): Address => {
@@ -80,13 +78,13 @@ export class ResidentKernel implements ResidentHost {
       driver.fillBytes(address, 0, bytes, this.#stream);
       return address;
     };
-    const mailboxes = zeroed(shards * workers * MAILBOX_BYTES);
-    const tasks = zeroed(queues * slots * RECORD_BYTES);
+    const mailboxes = zeroed(shards * workers * KERNEL_SIZES.Mailbox);
+    const tasks = zeroed(queues * slots * KERNEL_SIZES.TaskRecord);
     const completions = allocate(queues * slots * 8);
     const marks = allocate(queues * 4);
     const heads = allocate(queues * 4);
-    const table = zeroed(OPERATOR_SLOTS * SLOT_BYTES);
-    const functions = zeroed(FUNCTION_SLOTS * FUNCTION_BYTES);
+    const table = zeroed(OPERATOR_SLOTS * KERNEL_SIZES.SlotEntry);
+    const functions = zeroed(FUNCTION_SLOTS * KERNEL_SIZES.FunctionEntry);
     const killed = zeroed(OPERATOR_SLOTS * 4);
     this.#leave = zeroed(4);
     const before = Uint32Array.from({ length: queues * slots * 2 }, (_, i) =>
@@ -97,8 +95,8 @@ export class ResidentKernel implements ResidentHost {
     driver.copyToDevice(marks, first, queues * 4, this.#stream);
     driver.copyToDevice(heads, first, queues * 4, this.#stream);
 
-    const argument = new DataView(new ArrayBuffer(ARGUMENT_BYTES));
-    const nearBytes = queues * slots * NEAR_BYTES;
+    const argument = new DataView(new ArrayBuffer(KERNEL_SIZES.ResidentArguments));
+    const nearBytes = queues * slots * KERNEL_LIMITS.NEAR_BYTES;
     const near = nearBytes <= MOST_NEAR_BYTES ? allocate(nearBytes) : 0;
     [segment.deviceAddress, mailboxes, tasks, completions, marks, heads, table, functions, killed, near, this.#leave].forEach(
       (address, i) => {
@@ -111,13 +109,13 @@ export class ResidentKernel implements ResidentHost {
     const fill = driver.moduleFunction(this.#module, 'gpuos_fill_table');
     driver.launch(fill, { grid: [1], block: [32], stream: this.#stream }, [argument]);
     const interpreter = new BigUint64Array(1);
-    driver.copyToHost(interpreter, functions + (interpreterSlot + 1) * FUNCTION_BYTES, 8, this.#stream);
+    driver.copyToHost(interpreter, functions + (interpreterSlot + 1) * KERNEL_SIZES.FunctionEntry, 8, this.#stream);
     driver.synchronizeStream(this.#stream);
     const kernel = driver.moduleFunction(this.#module, 'gpuos_resident');
     const shape = {
       grid: [workers + 1],
-      block: [BLOCK_THREADS],
-      sharedBytes: DYNAMIC_BYTES,
+      block: [KERNEL_LIMITS.BLOCK_THREADS],
+      sharedBytes: 2 * KERNEL_LIMITS.PARAMS_BYTES + KERNEL_LIMITS.SHARED_BYTES,
       stream: this.#stream,
       cooperative: true,
     } as const;

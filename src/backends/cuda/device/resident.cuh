@@ -90,6 +90,13 @@ struct ResidentArguments {
   uint32_t control_slot; // the operator that changes the table
 };
 
+// The host allocates these, and fills in the last one (resident.ts; a test compares the numbers).
+static_assert(sizeof(Mailbox) == 384, "Mailbox");
+static_assert(sizeof(TaskRecord) == 160, "TaskRecord");
+static_assert(sizeof(FunctionEntry) == 16, "FunctionEntry");
+static_assert(sizeof(SlotEntry) == 8, "SlotEntry");
+static_assert(sizeof(ResidentArguments) == 120, "ResidentArguments");
+
 __device__ __forceinline__ uint4 load_host(const uint4 *address) {
   uint4 value;
   asm volatile("ld.relaxed.sys.global.v4.u32 {%0, %1, %2, %3}, [%4];"
