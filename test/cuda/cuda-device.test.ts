@@ -182,6 +182,13 @@ describe.skipIf(SKIP)(named('the cuda device'), () => {
     await nothingIsLeft();
   });
 
+  it('refuses to give way, which its blocks do not yet, and goes on', () => {
+    const device = start();
+    expect(caught(() => device.setYieldEvery(8)).code).toBe('GPUOS_NOT_ON_DEVICE');
+    device.setYieldEvery(0);
+    expect(device.lost).toBeUndefined();
+  });
+
   it('says why it is lost when its process is killed', async () => {
     const device = start();
     const [pid] = processesWith(`FAKE_mark=${mark}`);
