@@ -1,15 +1,17 @@
-// Lets g++ compile device code as it is, and runs one block of it at a time on the CPU: each thread of the block is a
-// fiber, and what threads do together (barriers, shuffles, votes) is a place where fibers wait for each other. It comes
-// before everything else in the translation unit (`-include`).
+// Lets g++ compile device code as it is, and runs blocks of it on the CPU: each thread of a block is a fiber, and what
+// threads do together (barriers, shuffles, votes) is a place where fibers wait for each other. A thread of the operating
+// system has one block at a time; a grid (grid.h) has one such thread a block. It comes before everything else in the
+// translation unit (`-include`).
 //
 // It is stricter than a device: the threads of a barrier or of a warp's operation must all be at the same line of the
 // source, a shuffle must not read a lane that takes no part, and a block in which nobody can go on is an error that
 // says who waits where. Between two such places a thread runs alone, and between two barriers a warp, so a missing one
 // shows as a result that changes with the order in which they are taken: it can be forward, reverse, or shuffled by a
-// seed.
+// seed. In a grid, where blocks wait for each other, a thread that looks at memory again and again gives way now and then.
 #pragma once
 
 #include <math.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -23,13 +25,15 @@
 #define __host__
 #define __noinline__ __attribute__((noinline))
 #define __forceinline__ inline __attribute__((always_inline))
-#define __align__(bytes) alignas(bytes)
+#define __global__
+#define __launch_bounds__(...)
+#define __align__(bytes) __attribute__((aligned(bytes)))
+// A thread of the operating system is a block.
+#define __shared__ thread_local
 
 #ifndef GPUOS_SHARED_BYTES
 #define GPUOS_SHARED_BYTES 32768
 #endif
-
-#define EMULATION_HIDDEN __attribute__((visibility("hidden")))
 
 struct uint3 {
   uint32_t x, y, z;
@@ -63,69 +67,88 @@ struct Thread {
 
 typedef uint32_t (*Operator)(const uint64_t *params, uint32_t tile, uint32_t tiles, char *shared, const uint32_t *data);
 
-struct Call {
-  Operator function;
-  const uint64_t *params;
-  uint32_t first, last, tiles;
-  char *shared;
-  const uint32_t *data;
+// What a block is doing, on the thread of the operating system that has it.
+struct Block {
+  Thread *threads;
+  Thread *self;
+  char *stacks;
+  jmp_buf scheduler;
+  // What each of its threads runs.
+  uint32_t (*body)(void *context);
+  void *context;
+  uint32_t looks;
+  // Releases of one warp before the next has its turn; 0: for as long as it can.
+  uint32_t turn;
+  uint3 thread_index, block_index;
+  dim3 block_dim, grid_dim;
+  char message[512];
 };
 
-EMULATION_HIDDEN Thread *threads;
-EMULATION_HIDDEN Thread *self;
-EMULATION_HIDDEN char *stacks;
-EMULATION_HIDDEN jmp_buf scheduler;
-EMULATION_HIDDEN Call call;
-EMULATION_HIDDEN char message[512];
+// What is injected into a running kernel is compiled for itself, and is part of the same block.
+#ifdef EMULATION_INJECTED
+extern thread_local Block *block;
+#else
+thread_local Block *block;
+#endif
 
 }  // namespace emulation
 
-EMULATION_HIDDEN uint3 threadIdx, blockIdx;
-EMULATION_HIDDEN dim3 blockDim, gridDim;
+#define threadIdx (emulation::block->thread_index)
+#define blockIdx (emulation::block->block_index)
+#define blockDim (emulation::block->block_dim)
+#define gridDim (emulation::block->grid_dim)
 constexpr int warpSize = 32;
 
 namespace emulation {
 
 inline void give_way() {
-  if (_setjmp(self->jump) == 0) _longjmp(scheduler, 1);
+  Block &b = *block;
+  if (_setjmp(b.self->jump) == 0) _longjmp(b.scheduler, 1);
+}
+
+// A look at memory that another block, or another warp of this one, may be about to change.
+inline void look() {
+  Block &b = *block;
+  if (b.turn == 0 || (++b.looks & 63) != 0) return;
+  sched_yield();
+  give_way();
 }
 
 inline uint64_t wait(Operation operation, const char *file, int line, uint32_t mask, uint32_t source, uint64_t payload) {
-  self->operation = operation;
-  self->file = file;
-  self->line = line;
-  self->mask = mask;
-  self->source = source;
-  self->payload = payload;
+  Thread &self = *block->self;
+  self.operation = operation;
+  self.file = file;
+  self.line = line;
+  self.mask = mask;
+  self.source = source;
+  self.payload = payload;
   give_way();
-  return self->outcome;
+  return self.outcome;
 }
 
 inline void live() {
   for (;;) {
-    // The tiles of a task follow one another without a barrier between them, as in the resident kernel.
-    uint32_t status = 0;
-    for (uint32_t tile = call.first; tile < call.last; tile++) {
-      status |= call.function(call.params, tile, call.tiles, call.shared, call.data);
-    }
-    self->status = status;
-    self->operation = DONE;
+    Thread &self = *block->self;
+    self.status = block->body(block->context);
+    self.operation = DONE;
     give_way();
   }
 }
 
 inline void resume(uint32_t index) {
-  self = threads + index;
-  threadIdx = {index, 0, 0};
-  if (_setjmp(scheduler) != 0) return;
-  if (self->started) _longjmp(self->jump, 1);
-  self->started = true;
-  getcontext(&self->context);
-  self->context.uc_stack.ss_sp = stacks + index * STACK_BYTES;
-  self->context.uc_stack.ss_size = STACK_BYTES;
-  self->context.uc_link = nullptr;
-  makecontext(&self->context, live, 0);
-  setcontext(&self->context);
+  Block &b = *block;
+  Thread &self = b.threads[index];
+  b.self = &self;
+  b.thread_index = {index, 0, 0};
+  if (_setjmp(b.scheduler) != 0) return;
+  if (self.started) _longjmp(self.jump, 1);
+  self.started = true;
+  getcontext(&self.context);
+  self.context.uc_stack.ss_sp = b.stacks + index * STACK_BYTES;
+  self.context.uc_stack.ss_size = STACK_BYTES;
+  self.context.uc_link = nullptr;
+  makecontext(&self.context, live, 0);
+  setcontext(&self.context);
 }
 
 inline const char *name_of(Operation operation) {
@@ -135,7 +158,7 @@ inline const char *name_of(Operation operation) {
 }
 
 inline void describe(char *text, size_t size, uint32_t index) {
-  const Thread &thread = threads[index];
+  const Thread &thread = block->threads[index];
   if (thread.operation == DONE) snprintf(text, size, "thread %u has returned", index);
   else snprintf(text, size, "thread %u waits at %s:%d in %s", index, thread.file, thread.line, name_of(thread.operation));
 }
@@ -148,12 +171,13 @@ inline bool fail_between(const char *what, uint32_t a, uint32_t b) {
   char first[200], second[200];
   describe(first, sizeof first, a);
   describe(second, sizeof second, b);
-  snprintf(message, sizeof message, "%s: %s, %s", what, first, second);
+  snprintf(block->message, sizeof block->message, "%s: %s, %s", what, first, second);
   return false;
 }
 
 // Lets the whole block go on if all of it is at one barrier.
 inline bool release_block(uint32_t count) {
+  Thread *threads = block->threads;
   uint64_t any = 0, all = 1, number = 0;
   for (uint32_t i = 0; i < count; i++) {
     if (!together(threads[0], threads[i])) return false;
@@ -172,7 +196,7 @@ inline bool release_block(uint32_t count) {
 
 // Lets those lanes of a warp go on whose partners are all there. False with a message where that can never be.
 inline bool release_warp(uint32_t warp, bool &progress) {
-  Thread *lanes = threads + warp * 32;
+  Thread *lanes = block->threads + warp * 32;
   for (uint32_t lane = 0; lane < 32; lane++) {
     if (lanes[lane].operation < WARP_SYNC) continue;
     const uint32_t mask = lanes[lane].mask;
@@ -207,6 +231,7 @@ inline bool release_warp(uint32_t warp, bool &progress) {
 
 // Why nobody can go on: two threads that do not meet.
 inline bool tell_divergence(uint32_t count) {
+  const Thread *threads = block->threads;
   for (uint32_t i = 0; i < count; i++) {
     if (threads[i].operation == DONE) continue;
     const bool warp = threads[i].operation >= WARP_SYNC;
@@ -215,7 +240,7 @@ inline bool tell_divergence(uint32_t count) {
       if (!together(threads[i], threads[j])) return fail_between("divergent barrier", i, j);
     }
   }
-  snprintf(message, sizeof message, "divergent barrier");
+  snprintf(block->message, sizeof block->message, "divergent barrier");
   return false;
 }
 
@@ -231,29 +256,86 @@ inline void arrange(uint32_t *turn, uint32_t count, uint32_t order, uint32_t &ra
   }
 }
 
-// Each warp goes on for as long as it can before the next one has its turn: so what one does too early is seen by another.
+// Each warp goes on for as long as it can, or for its turn, before the next one has its: so what one does too early is
+// seen by another.
 inline bool run_block(uint32_t count, uint32_t order) {
+  Thread *threads = block->threads;
   uint32_t warps[MOST_THREADS / 32], lanes[32];
   uint32_t random = order;
   for (uint32_t i = 0; i < count; i++) threads[i].operation = RUN;
   for (;;) {
     arrange(warps, count / 32, order, random);
+    bool moved = false;
     for (uint32_t w = 0; w < count / 32; w++) {
+      uint32_t left = block->turn;
       for (bool progress = true; progress;) {
         progress = false;
         arrange(lanes, 32, order, random);
         for (uint32_t i = 0; i < 32; i++) {
           const uint32_t index = 32 * warps[w] + lanes[i];
-          if (threads[index].operation == RUN) resume(index);
+          if (threads[index].operation != RUN) continue;
+          resume(index);
+          // One that has given way goes on later.
+          moved = moved || threads[index].operation == RUN;
         }
         if (!release_warp(warps[w], progress)) return false;
+        if (progress && block->turn != 0 && --left == 0) {
+          moved = true;
+          break;
+        }
       }
     }
+    if (moved) continue;
     uint32_t done = 0;
     for (uint32_t i = 0; i < count; i++) done += threads[i].operation == DONE;
     if (done == count) return true;
     if (!release_block(count)) return tell_divergence(count);
   }
+}
+
+// The block of this thread of the operating system, with room for its threads' stacks.
+inline Block &own_block() {
+  if (block == nullptr) {
+    block = static_cast<Block *>(calloc(1, sizeof(Block)));
+    block->threads = static_cast<Thread *>(calloc(MOST_THREADS, sizeof(Thread)));
+    block->stacks = static_cast<char *>(
+        mmap(nullptr, MOST_THREADS * STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+  }
+  return *block;
+}
+
+// Runs a body in all threads of a block. False where the block's message says what was wrong.
+inline bool run_body(uint32_t (*body)(void *), void *context, uint32_t count, uint32_t order) {
+  Block &b = own_block();
+  b.body = body;
+  b.context = context;
+  b.message[0] = 0;
+  if (count == 0 || count % 32 != 0 || count > MOST_THREADS) {
+    snprintf(b.message, sizeof b.message, "a block of %u threads", count);
+    return false;
+  }
+  b.block_dim = {count, 1, 1};
+  if (run_block(count, order)) return true;
+  for (uint32_t i = 0; i < MOST_THREADS; i++) b.threads[i].started = false;
+  return false;
+}
+
+typedef uint32_t (*Operator)(const uint64_t *params, uint32_t tile, uint32_t tiles, char *shared, const uint32_t *data);
+
+struct Call {
+  Operator function;
+  const uint64_t *params;
+  uint32_t first, last, tiles;
+  char *shared;
+  const uint32_t *data;
+};
+
+// The tiles of a task follow one another without a barrier between them, as in the resident kernel.
+inline uint32_t run_call(void *context) {
+  const Call &call = *static_cast<const Call *>(context);
+  uint32_t status = 0;
+  for (uint32_t tile = call.first; tile < call.last; tile++) status |= call.function(call.params, tile, call.tiles, call.shared, call.data);
+  return status;
 }
 
 }  // namespace emulation
@@ -265,42 +347,27 @@ extern "C" {
 uint32_t emulate_operator(void *function, const uint64_t *params, uint32_t first, uint32_t last, uint32_t tiles, const uint32_t *data,
                           uint32_t count, uint32_t order) {
   using namespace emulation;
-  static char *area;
-  if (threads == nullptr) {
-    threads = static_cast<Thread *>(calloc(MOST_THREADS, sizeof(Thread)));
-    stacks = static_cast<char *>(
-        mmap(nullptr, MOST_THREADS * STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
-    area = static_cast<char *>(aligned_alloc(1024, GPUOS_SHARED_BYTES + 2 * GUARD_BYTES + 1024));
-  }
-  if (count == 0 || count % 32 != 0 || count > MOST_THREADS) {
-    snprintf(message, sizeof message, "a block of %u threads", count);
-    return 0xffffffffu;
-  }
+  static char *area = static_cast<char *>(aligned_alloc(1024, GPUOS_SHARED_BYTES + 2 * GUARD_BYTES + 1024));
   // Aligned to 16 bytes, and to no more.
   char *shared = area + GUARD_BYTES + 16;
   memset(area, 0xff, GPUOS_SHARED_BYTES + 2 * GUARD_BYTES + 1024);
-  call = {reinterpret_cast<Operator>(function), params, first, last, tiles, shared, data};
-  blockDim = {count, 1, 1};
-  gridDim = {1, 1, 1};
-  blockIdx = {0, 0, 0};
-  message[0] = 0;
-  bool good = run_block(count, order);
-  if (!good) {
-    for (uint32_t i = 0; i < MOST_THREADS; i++) threads[i].started = false;
-    return 0xffffffffu;
-  }
+  Call call = {reinterpret_cast<Operator>(function), params, first, last, tiles, shared, data};
+  Block &b = own_block();
+  b.grid_dim = {1, 1, 1};
+  b.block_index = {0, 0, 0};
+  if (!run_body(run_call, &call, count, order)) return 0xffffffffu;
   for (uint32_t i = 0; i < GUARD_BYTES; i++) {
     if (shared[-1 - static_cast<int>(i)] != static_cast<char>(0xff) || shared[GPUOS_SHARED_BYTES + i] != static_cast<char>(0xff)) {
-      snprintf(message, sizeof message, "wrote outside of the shared scratch");
+      snprintf(b.message, sizeof b.message, "wrote outside of the shared scratch");
       return 0xffffffffu;
     }
   }
   uint32_t status = 0;
-  for (uint32_t i = 0; i < count; i++) status |= threads[i].status;
+  for (uint32_t i = 0; i < count; i++) status |= b.threads[i].status;
   return status;
 }
 
-const char *emulation_message() { return emulation::message; }
+const char *emulation_message() { return emulation::own_block().message; }
 }
 
 #define __syncthreads() static_cast<void>(emulation::wait(emulation::BLOCK_SYNC, __FILE__, __LINE__, 0, 0, 0))

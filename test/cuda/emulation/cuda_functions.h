@@ -1,6 +1,6 @@
-// Of CUDA's types and functions what needs no other thread: vectors, atomics (fibers are not interrupted, so they are
-// plain), reinterpretations, rounding, bits. The rest of its mathematics is the C library's under the same names.
+// Of CUDA's types and functions what needs no other thread of the block: vectors, atomics, reinterpretations, rounding, bits. The rest of its mathematics is the C library's under the same names.
 #pragma once
+#include <time.h>
 
 #define EMULATION_VECTOR(scalar, name, bytes2, bytes4)                                                             \
   struct alignas(bytes2) name##2 { scalar x, y; };                                                                 \
@@ -27,13 +27,22 @@ inline std::common_type_t<A, B> max(A a, B b) {
   else return static_cast<T>(a) > static_cast<T>(b) ? static_cast<T>(a) : static_cast<T>(b);
 }
 
+// Other blocks are other threads of the operating system, and the host is one too.
+template <typename T>
+inline bool emulation_exchange(T *address, T expected, T value) {
+  typedef std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t> Bits;
+  Bits bits = emulation::bits_as<Bits>(expected);
+  return __atomic_compare_exchange_n(reinterpret_cast<Bits *>(address), &bits, emulation::bits_as<Bits>(value), false, __ATOMIC_SEQ_CST,
+                                     __ATOMIC_SEQ_CST);
+}
 #define EMULATION_ATOMIC(name, expression)                 \
   template <typename T, typename U>                        \
   inline T name(T *address, U given) {                     \
-    const T old = *address;                                \
     const T value = static_cast<T>(given);                 \
-    *address = expression;                                 \
-    return old;                                            \
+    for (;;) {                                             \
+      const T old = *const_cast<volatile T *>(address);    \
+      if (emulation_exchange<T>(address, old, expression)) return old; \
+    }                                                      \
   }
 EMULATION_ATOMIC(atomicAdd, old + value)
 EMULATION_ATOMIC(atomicSub, old - value)
@@ -43,17 +52,23 @@ EMULATION_ATOMIC(atomicMax, old > value ? old : value)
 EMULATION_ATOMIC(atomicAnd, old &value)
 EMULATION_ATOMIC(atomicOr, old | value)
 EMULATION_ATOMIC(atomicXor, old ^ value)
+EMULATION_ATOMIC(atomicAdd_system, old + value)
 template <typename T>
 inline T atomicCAS(T *address, T expected, T value) {
-  const T old = *address;
-  if (old == expected) *address = value;
-  return old;
+  for (;;) {
+    const T old = *const_cast<volatile T *>(address);
+    if (old != expected || emulation_exchange<T>(address, old, value)) return old;
+  }
 }
 
-inline void __threadfence() {}
-inline void __threadfence_block() {}
-inline void __threadfence_system() {}
-inline void __nanosleep(uint32_t) {}
+inline void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+inline void __threadfence_block() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+inline void __threadfence_system() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+// One thread of a warp sleeps for all of them.
+inline void __nanosleep(uint32_t ns) {
+  const timespec time = {0, static_cast<long>(ns)};
+  if ((threadIdx.x & 31) == 0) nanosleep(&time, nullptr);
+}
 
 inline float __int_as_float(int32_t x) { return emulation::bits_as<float>(x); }
 inline float __uint_as_float(uint32_t x) { return emulation::bits_as<float>(x); }

@@ -53,9 +53,10 @@ function headersBelow(folder: string): string[] {
 
 /**
  * The shared object of these sources: a text is the source alone; of a list, the first is it and may include the
- * others. The device's own folder can be included from, as can `gpuos_abi.h`. Kept under a hash of all that is in it.
+ * others. The device's own folder can be included from, as can `gpuos_abi.h`. Kept under a hash of all that is in it; of
+ * `objects`, compiled files that are linked with it, the sources have to be among them.
  */
-export function compileShared(sources: string | readonly Source[], options: readonly string[] = []): string {
+export function compileShared(sources: string | readonly Source[], options: readonly string[] = [], objects: readonly string[] = []): string {
   const list = typeof sources === 'string' ? [{ name: 'source.cu', text: sources }] : sources;
   const flags = ['-std=gnu++17', '-O1', '-g0', '-fPIC', '-shared', '-fno-strict-aliasing', '-fno-gnu-unique', '-U_FORTIFY_SOURCE', '-w'];
   flags.push(...(fused ? ['-mfma', '-ffp-contract=fast'] : ['-ffp-contract=off']), ...options);
@@ -71,7 +72,7 @@ export function compileShared(sources: string | readonly Source[], options: read
     for (const { name, text } of [...list, { name: 'gpuos_abi.h', text: cudaHeader() }]) writeFileSync(join(folder, name), text);
     const made = join(folder, 'made.so');
     const includes = ['-include', join(HERE, 'cuda_emulation.h'), '-I', folder, '-I', HERE, '-I', DEVICE];
-    const { status, stderr } = spawnSync(GXX!, [...flags, ...includes, '-x', 'c++', '-o', made, join(folder, list[0]!.name)], {
+    const { status, stderr } = spawnSync(GXX!, [...flags, ...includes, '-x', 'c++', '-o', made, join(folder, list[0]!.name), '-x', 'none', ...objects], {
       encoding: 'utf8',
     });
     if (status !== 0) throw new Error(stderr);

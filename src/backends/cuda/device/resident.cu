@@ -2,6 +2,7 @@
 // host writes descriptors into rings in pinned memory, and is told of completions there. The kernel
 // leaves when it is told to quit, or when its host has shown no sign of life for two seconds.
 #include "gpuos_abi.h"
+#include "memory.cuh"
 #include "resident.cuh"
 #include "dispatcher.cuh"
 #include "chain.cuh"

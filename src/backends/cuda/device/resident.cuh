@@ -1,5 +1,4 @@
-// What dispatcher and workers share: the launch's arguments, task records and mailboxes between them, and loads
-// and stores that say how far they have to be seen.
+// What dispatcher and workers share: the launch's arguments, task records, and mailboxes between them.
 #pragma once
 
 #define GPUOS_BLOCK_THREADS 256
@@ -96,88 +95,6 @@ static_assert(sizeof(TaskRecord) == 160, "TaskRecord");
 static_assert(sizeof(FunctionEntry) == 16, "FunctionEntry");
 static_assert(sizeof(SlotEntry) == 8, "SlotEntry");
 static_assert(sizeof(ResidentArguments) == 120, "ResidentArguments");
-
-__device__ __forceinline__ uint4 load_host(const uint4 *address) {
-  uint4 value;
-  asm volatile("ld.relaxed.sys.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
-               : "l"(address));
-  return value;
-}
-
-__device__ __forceinline__ uint32_t load_host(const uint32_t *address) {
-  uint32_t value;
-  asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(address));
-  return value;
-}
-
-__device__ __forceinline__ void store_host(uint32_t *address, uint32_t value) {
-  asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
-}
-
-__device__ __forceinline__ void store_host(uint64_t *address, uint64_t value) {
-  asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(address), "l"(value) : "memory");
-}
-
-__device__ __forceinline__ uint32_t load_relaxed(const uint32_t *address) {
-  uint32_t value;
-  asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");
-  return value;
-}
-
-__device__ __forceinline__ uint64_t load_relaxed(const uint64_t *address) {
-  uint64_t value;
-  asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(value) : "l"(address) : "memory");
-  return value;
-}
-
-__device__ __forceinline__ uint4 load_relaxed(const uint4 *address) {
-  uint4 value;
-  asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
-               : "l"(address)
-               : "memory");
-  return value;
-}
-
-__device__ __forceinline__ void store_relaxed(uint32_t *address, uint32_t value) {
-  asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
-}
-
-__device__ __forceinline__ void store_relaxed(uint64_t *address, uint64_t value) {
-  asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(address), "l"(value) : "memory");
-}
-
-__device__ __forceinline__ uint32_t load_acquire(const uint32_t *address) {
-  uint32_t value;
-  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");
-  return value;
-}
-
-__device__ __forceinline__ uint64_t load_acquire(const uint64_t *address) {
-  uint64_t value;
-  asm volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(value) : "l"(address) : "memory");
-  return value;
-}
-
-__device__ __forceinline__ void store_release(uint32_t *address, uint32_t value) {
-  asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
-}
-
-__device__ __forceinline__ void store_release(uint64_t *address, uint64_t value) {
-  asm volatile("st.release.gpu.global.u64 [%0], %1;" ::"l"(address), "l"(value) : "memory");
-}
-
-// __threadfence() and __threadfence_system() are stronger than what is needed here, and slower: these order what comes
-// before against what comes after, and no more.
-__device__ __forceinline__ void fence_device() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
-__device__ __forceinline__ void fence_system() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
-
-__device__ __forceinline__ uint64_t now_ns() {
-  uint64_t time;
-  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(time));
-  return time;
-}
 
 // Modulo 2^32: whether a comes before b.
 __device__ __forceinline__ bool is_before(uint32_t a, uint32_t b) { return static_cast<int32_t>(a - b) < 0; }

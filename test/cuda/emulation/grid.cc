@@ -1,0 +1,171 @@
+// The resident kernel on the CPU, as part of the stand-in for libcuda.so.1: each block of a launch is a thread of the
+// operating system whose fibers are the block's threads (cuda_emulation.h), device memory is memory of the process, and
+// a stream is done when the blocks that were launched on it have left. All that the kernel is, is compiled as it is; only
+// `memory.cuh` is another one.
+#include "resident.cu"
+
+#include <pthread.h>
+#include <atomic>
+
+#define fake_calls grid_calls
+#define fake_result grid_result
+#define fake_value grid_value
+#include "fake.h"
+
+// A block's dynamic shared memory.
+thread_local __align__(1024) char shared[GPUOS_DYNAMIC_BYTES];
+
+namespace {
+
+// Releases of a warp before the next one has its turn: few, as in a grid they wait for each other.
+constexpr uint32_t TURN = 4;
+// Of the lanes of a warp the last comes first: see memory.cuh.
+constexpr uint32_t LAST_FIRST = 1;
+
+typedef void (*Kernel)(ResidentArguments);
+
+struct Stream {
+  std::atomic<uint32_t> running{0};
+};
+
+struct Launch {
+  Kernel kernel;
+  ResidentArguments arguments;
+  Stream *stream;
+  uint32_t blocks, threads;
+};
+
+struct BlockOfLaunch {
+  Launch launch;
+  uint32_t index;
+};
+
+uint32_t run_thread(void *context) {
+  const Launch &launch = static_cast<BlockOfLaunch *>(context)->launch;
+  launch.kernel(launch.arguments);
+  return 0;
+}
+
+void *run_block_of(void *context) {
+  BlockOfLaunch *own = static_cast<BlockOfLaunch *>(context);
+  emulation::Block &block = emulation::own_block();
+  block.turn = TURN;
+  block.grid_dim = {own->launch.blocks, 1, 1};
+  block.block_index = {own->index, 0, 0};
+  memset(shared, 0xff, sizeof shared);
+  if (!emulation::run_body(run_thread, own, own->launch.threads, LAST_FIRST)) {
+    fprintf(stderr, "block %u: %s\n", own->index, block.message);
+    abort();
+  }
+  munmap(block.stacks, emulation::MOST_THREADS * emulation::STACK_BYTES);
+  free(block.threads);
+  free(&block);
+  own->launch.stream->running--;
+  delete own;
+  return nullptr;
+}
+
+int launch(Kernel kernel, uint32_t blocks, uint32_t threads, Stream *stream, void **parameters) {
+  const ResidentArguments &arguments = *static_cast<ResidentArguments *>(parameters[0]);
+  for (uint32_t i = 0; i < blocks; i++) {
+    pthread_t thread;
+    stream->running++;
+    BlockOfLaunch *block = new BlockOfLaunch{{kernel, arguments, stream, blocks, threads}, i};
+    if (pthread_create(&thread, nullptr, run_block_of, block) != 0) abort();
+    pthread_detach(thread);
+  }
+  return 0;
+}
+
+void wait(const Stream *stream) {
+  while (stream->running != 0) usleep(100);
+}
+
+}  // namespace
+
+extern "C" {
+
+// What is asked of a stream comes after what was launched on it.
+int plain_cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, Stream *stream);
+int plain_cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, Stream *stream);
+int plain_cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t bytes, Stream *stream);
+int plain_cuMemsetD8Async(uint64_t to, unsigned char value, size_t bytes, Stream *stream);
+
+int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, Stream *stream) {
+  wait(stream);
+  return plain_cuMemcpyHtoDAsync_v2(to, from, bytes, stream);
+}
+
+int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, Stream *stream) {
+  wait(stream);
+  return plain_cuMemcpyDtoHAsync_v2(to, from, bytes, stream);
+}
+
+int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t bytes, Stream *stream) {
+  wait(stream);
+  return plain_cuMemcpyDtoDAsync_v2(to, from, bytes, stream);
+}
+
+int cuMemsetD8Async(uint64_t to, unsigned char value, size_t bytes, Stream *stream) {
+  wait(stream);
+  return plain_cuMemsetD8Async(to, value, bytes, stream);
+}
+
+int cuModuleGetFunction(Kernel *function, void *module, const char *name) {
+  *function = strcmp(name, "gpuos_fill_table") == 0 ? gpuos_fill_table : strcmp(name, "gpuos_resident") == 0 ? gpuos_resident : nullptr;
+  const int result = note("cuModuleGetFunction", " %llx %s", reinterpret_cast<unsigned long long>(module), name);
+  return *function == nullptr ? 500 : result;
+}
+
+int cuStreamCreateWithPriority(Stream **stream, unsigned flags, int priority) {
+  *stream = new Stream;
+  return note("cuStreamCreateWithPriority", " %u %d", flags, priority);
+}
+
+int cuStreamDestroy_v2(Stream *stream) {
+  delete stream;
+  return note("cuStreamDestroy_v2", "");
+}
+
+int cuStreamQuery(Stream *stream) {
+  const int result = note("cuStreamQuery", "");
+  return result != 0 ? result : stream->running == 0 ? 0 : 600;
+}
+
+int cuStreamSynchronize(Stream *stream) {
+  wait(stream);
+  return note("cuStreamSynchronize", "");
+}
+
+int cuLaunchKernel(Kernel kernel, unsigned gx, unsigned, unsigned, unsigned bx, unsigned, unsigned, unsigned, Stream *stream, void **parameters, void **) {
+  const int result = note("cuLaunchKernel", " %u x %u", gx, bx);
+  return result != 0 ? result : launch(kernel, gx, bx, stream, parameters);
+}
+
+struct Config {
+  unsigned grid[3], block[3], shared_bytes;
+  Stream *stream;
+  void *attributes;
+  unsigned count;
+};
+
+int cuLaunchKernelEx(const Config *config, Kernel kernel, void **parameters, void **) {
+  const int result = note("cuLaunchKernelEx", " %u x %u", config->grid[0], config->block[0]);
+  return result != 0 ? result : launch(kernel, config->grid[0], config->block[0], config->stream, parameters);
+}
+
+static char image[1 << 16];
+static size_t image_bytes;
+
+int cuLinkAddData_v2(void *, int, void *data, size_t size, const char *name, unsigned, void *, void **) {
+  image_bytes = size < sizeof image ? size : sizeof image;
+  memcpy(image, data, image_bytes);
+  return note("cuLinkAddData_v2", " %s", name);
+}
+
+int cuLinkComplete(void *, void **cubin, size_t *size) {
+  *cubin = image;
+  *size = image_bytes;
+  return note("cuLinkComplete", "");
+}
+}

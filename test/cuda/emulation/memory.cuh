@@ -1,0 +1,54 @@
+// `memory.cuh` of the resident kernel for the CPU: what the device's instructions promise, by the C++ memory model. Included
+// instead of it, as the first folder to look into is this one.
+//
+// A device reads 64 bytes of a line at one time. Here lanes come one after another, the last one first (grid.cc), none
+// gives way before such a load, and it is the last one of a line that reads its tag: so if the tag is new, the rest is.
+#pragma once
+#include <time.h>
+
+namespace emulation {
+
+template <int ORDER, typename T>
+inline T load(const T *address) {
+  look();
+  return __atomic_load_n(address, ORDER);
+}
+
+inline uint4 load_four(const uint4 *address) {
+  const uint32_t *words = reinterpret_cast<const uint32_t *>(address);
+  uint4 value;
+  value.w = __atomic_load_n(words + 3, __ATOMIC_ACQUIRE);
+  value.x = __atomic_load_n(words, __ATOMIC_RELAXED);
+  value.y = __atomic_load_n(words + 1, __ATOMIC_RELAXED);
+  value.z = __atomic_load_n(words + 2, __ATOMIC_RELAXED);
+  return value;
+}
+
+}  // namespace emulation
+
+// What is relaxed on the device is so here too, but for the processor's own order. Loads for which the device's order is
+// that of one request of a warp are acquired.
+inline uint4 load_host(const uint4 *address) { return emulation::load_four(address); }
+inline uint32_t load_host(const uint32_t *address) { return emulation::load<__ATOMIC_RELAXED>(address); }
+inline void store_host(uint32_t *address, uint32_t value) { __atomic_store_n(address, value, __ATOMIC_RELAXED); }
+inline void store_host(uint64_t *address, uint64_t value) { __atomic_store_n(address, value, __ATOMIC_RELAXED); }
+
+inline uint32_t load_relaxed(const uint32_t *address) { return emulation::load<__ATOMIC_RELAXED>(address); }
+inline uint64_t load_relaxed(const uint64_t *address) { return emulation::load<__ATOMIC_RELAXED>(address); }
+inline uint4 load_relaxed(const uint4 *address) { return emulation::load_four(address); }
+inline void store_relaxed(uint32_t *address, uint32_t value) { __atomic_store_n(address, value, __ATOMIC_RELAXED); }
+inline void store_relaxed(uint64_t *address, uint64_t value) { __atomic_store_n(address, value, __ATOMIC_RELAXED); }
+
+inline uint32_t load_acquire(const uint32_t *address) { return emulation::load<__ATOMIC_ACQUIRE>(address); }
+inline uint64_t load_acquire(const uint64_t *address) { return emulation::load<__ATOMIC_ACQUIRE>(address); }
+inline void store_release(uint32_t *address, uint32_t value) { __atomic_store_n(address, value, __ATOMIC_RELEASE); }
+inline void store_release(uint64_t *address, uint64_t value) { __atomic_store_n(address, value, __ATOMIC_RELEASE); }
+
+inline void fence_device() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+inline void fence_system() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+
+inline uint64_t now_ns() {
+  timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return static_cast<uint64_t>(time.tv_sec) * 1000000000u + static_cast<uint64_t>(time.tv_nsec);
+}
