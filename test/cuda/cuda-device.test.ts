@@ -7,12 +7,12 @@ import { fileURLToPath } from 'node:url';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
 import type { CudaDevice, CudaDeviceOptions } from '../../src/backends/cuda/device.ts';
 import { findLibrary } from '../../src/backends/cuda/discovery.ts';
-import { ElfFile, SHDR_BYTES, SYMBOL_BYTES } from '../../src/backends/cuda/elf/elf.ts';
 import { BYTECODE_BYTES, FunctionTable, type FunctionTableOptions } from '../../src/backends/cuda/function-table.ts';
 import { ImageCache } from '../../src/backends/cuda/image-cache.ts';
 import { encodeProgram } from '../../src/backends/cuda/interpreter/index.ts';
 import type { Program } from '../../src/ops/program.ts';
 import { compileFakes } from './fakes.ts';
+import { operatorCubin } from './operator-cubin.ts';
 import { eventually, named, processesWith, SKIP, stage, type Started } from './process-start.ts';
 
 const MIB = 2 ** 20;
@@ -296,19 +296,9 @@ const bytecodeOf = (one: Program): Uint8Array => {
   return new Uint8Array(words.buffer, words.byteOffset, words.byteLength);
 };
 
-/** A committed cubin with its function under the name that emitted sources have: a string table of its own behind the file. */
-function operatorCubin(name: string): string {
-  const bytes = readFileSync(new URL(`../fixtures/cubin/${name}.cubin`, import.meta.url));
-  const elf = new ElfFile(new Uint8Array(bytes));
-  const symbols = elf.sections.find(({ type }) => type === 2)!;
-  const strings = elf.sections[symbols.link]!;
-  const whole = Buffer.concat([bytes, elf.contents(strings), Buffer.from('gpuos_operator\0')]);
-  const header = Number(whole.readBigUInt64LE(40)) + strings.index * SHDR_BYTES;
-  whole.writeBigUInt64LE(BigInt(bytes.length), header + 24);
-  whole.writeBigUInt64LE(BigInt(whole.length - bytes.length), header + 32);
-  for (const { index } of elf.symbolsNamed('op', 2)) whole.writeUInt32LE(strings.size, symbols.offset + index * SYMBOL_BYTES);
+function operatorFile(name: string): string {
   const path = join(work, `${name}.operator`);
-  writeFileSync(path, whole);
+  writeFileSync(path, operatorCubin(name).bytes);
   return path;
 }
 
@@ -330,7 +320,7 @@ describe.skipIf(SKIP)(named('the table of functions'), () => {
 
   /** A device process in which every source becomes `cubin`. */
   function open(values: Readonly<Record<string, string | number>> = {}, cubin = 'multiply.sm_90'): void {
-    started = theatre.start({ FAKE_cubin: operatorCubin(cubin), ...values });
+    started = theatre.start({ FAKE_cubin: operatorFile(cubin), ...values });
     table = started.device.call('allocate', { bytes: 1 << 16 }).address;
     started.device.call('fill', { address: table, byte: 0, bytes: 1 << 16 });
     bytecode = started.device.call('allocate', { bytes: BYTECODE_BYTES }).address;

@@ -3,6 +3,7 @@
  * and does not compile if those written here differ.
  */
 #include "fake.h"
+#include <sys/mman.h>
 
 #ifdef WITH_CUDA_H
 #define __CUDA_API_VERSION_INTERNAL
@@ -214,7 +215,10 @@ CUresult CUDAAPI cuMemAlloc_v2(CUdeviceptr *address, size_t bytes) {
     if (result != 0 || !value_of("heap", 0)) return result;
     if (heap_used + (long long)bytes > value_of("heap_bytes", 1 << 30)) return (CUresult)2;
     heap_used += bytes;
-    *address = N(aligned_alloc(256, (bytes + 255) / 256 * 256));
+    *address = N(aligned_alloc(4096, (bytes + 4095) / 4096 * 4096));
+#ifdef HEAP_EXECUTABLE
+    if (mprotect(H(void *, *address), (bytes + 4095) / 4096 * 4096, PROT_READ | PROT_WRITE | PROT_EXEC) != 0) abort();
+#endif
     return (CUresult)0;
 }
 

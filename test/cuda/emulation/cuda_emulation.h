@@ -340,6 +340,7 @@ inline uint32_t run_call(void *context) {
 
 }  // namespace emulation
 
+#ifndef EMULATION_INJECTED
 extern "C" {
 
 // Runs tiles [first, last) of an operator with one block of `count` threads. Returns its status, or 0xffffffff where
@@ -369,6 +370,7 @@ uint32_t emulate_operator(void *function, const uint64_t *params, uint32_t first
 
 const char *emulation_message() { return emulation::own_block().message; }
 }
+#endif
 
 #define __syncthreads() static_cast<void>(emulation::wait(emulation::BLOCK_SYNC, __FILE__, __LINE__, 0, 0, 0))
 #define __syncthreads_or(value) static_cast<int>(emulation::wait(emulation::BLOCK_OR, __FILE__, __LINE__, 0, 0, (value) != 0))

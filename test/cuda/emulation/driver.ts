@@ -1,10 +1,12 @@
 /** The stand-in for the NVIDIA driver with the resident kernel itself, compiled for the CPU: tasks really run. */
 import { spawnSync } from 'node:child_process';
-import { copyFileSync, readFileSync, writeFileSync } from 'node:fs';
+import { copyFileSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { COMPILER, compileFakes, NO_COMPILER } from '../fakes.ts';
-import { compileShared, NO_GXX } from './emulation.ts';
+import { COMPILER, NO_COMPILER } from '../fakes.ts';
+import { operatorCubin } from '../operator-cubin.ts';
+import { compileShared, EMULATION_FLAGS, GXX, NO_GXX } from './emulation.ts';
 
 export const NO_EMULATION = NO_COMPILER || NO_GXX;
 /** For `describe.skipIf(NO_EMULATION)`: the reason stands in the test's name. */
@@ -12,7 +14,7 @@ export const reason = (name: string): string => (NO_EMULATION ? `${name} (skippe
 
 const path = (name: string): string => fileURLToPath(new URL(name, import.meta.url));
 /** Calls of the plain stand-in that this one has its own of. */
-const OWN = [
+const OWN_OF_DRIVER = [
   'cuModuleGetFunction',
   'cuStreamCreateWithPriority',
   'cuStreamDestroy_v2',
@@ -28,22 +30,64 @@ const OWN = [
   'cuMemsetD8Async',
 ];
 
-/** A folder with the libraries, for `cudaHome`. */
+const OWN_OF_NVRTC = [
+  'nvrtcCreateProgram',
+  'nvrtcDestroyProgram',
+  'nvrtcCompileProgram',
+  'nvrtcGetProgramLogSize',
+  'nvrtcGetProgramLog',
+  'nvrtcGetCUBINSize',
+  'nvrtcGetCUBIN',
+];
+
+const text = (name: string): string => readFileSync(path(name), 'utf8');
+
+function run(compiler: string, flags: readonly string[]): void {
+  const { status, stderr } = spawnSync(compiler, flags, { encoding: 'utf8' });
+  if (status !== 0) throw new Error(stderr);
+}
+
+/** The plain stand-in without what is replaced. */
+function plainObject(folder: string, name: string, replaced: readonly string[]): string {
+  const object = join(folder, `${name}.o`);
+  const renamed = replaced.map((call) => `-D${call}=plain_${call}`);
+  run(COMPILER!, ['-c', '-fPIC', '-O1', '-DHEAP_EXECUTABLE', ...renamed, '-o', object, path(`../${name}.c`)]);
+  return object;
+}
+
+/**
+ * A folder with the libraries, for `cudaHome`: tasks run, with operators that are injected too. Start the device process with
+ * `EMULATED_DEVICE` in its environment.
+ */
 export function compileEmulatedDriver(): { readonly folder: string; remove(): void } {
-  const fakes = compileFakes(['nvrtc']);
-  const plain = join(fakes.folder, 'driver.o');
-  const renamed = OWN.map((name) => `-D${name}=plain_${name}`);
-  const compiled = spawnSync(COMPILER!, ['-c', '-fPIC', '-O1', ...renamed, '-o', plain, path('../fake-driver.c')], { encoding: 'utf8' });
-  if (compiled.status !== 0) throw new Error(compiled.stderr);
-  const text = (name: string): string => readFileSync(path(name), 'utf8');
-  const device = path('../../../src/backends/cuda/device/resident.cu');
+  const folder = mkdtempSync(join(tmpdir(), 'gpuos-emulated-'));
   const sources = [
     { name: 'grid.cc', text: text('grid.cc') },
-    { name: 'resident.cu', text: readFileSync(device, 'utf8') },
-    { name: 'fake.h', text: text('../fake.h') },
-    { name: 'fake-driver.c', text: text('../fake-driver.c') },
+    { name: 'resident.cu', text: text('../../../src/backends/cuda/device/resident.cu') },
+    ...['fake.h', 'fake-driver.c'].map((name) => ({ name, text: text(`../${name}`) })),
   ];
-  const shared = compileShared(sources, ['-pthread'], [plain]);
-  copyFileSync(shared, join(fakes.folder, 'libcuda.so.1'));
-  return fakes;
+  const driver = join(folder, 'libcuda.so.1');
+  copyFileSync(compileShared(sources, ['-pthread'], [plainObject(folder, 'fake-driver', OWN_OF_DRIVER)]), driver);
+
+  const cubin = operatorCubin('multiply.sm_90');
+  const template = join(folder, 'template.cubin');
+  writeFileSync(template, cubin.bytes);
+  const defines = {
+    KEEP: join(folder, 'injected'),
+    GXX,
+    FLAGS: EMULATION_FLAGS.filter((flag) => flag !== '-shared').join(' '),
+    EMULATION: path('.'),
+    DRIVER: driver,
+    TEMPLATE: template,
+  };
+  run(GXX!, [
+    ...['-shared', '-fPIC', '-O1', '-std=gnu++17', '-w', '-I', path('..'), '-I', path('.')],
+    `-DCODE_OFFSET=${cubin.codeOffset}`,
+    ...Object.entries(defines).map(([name, value]) => `-D${name}="${value}"`),
+    ...['-o', join(folder, 'libnvrtc.so.13'), path('nvrtc.cc'), plainObject(folder, 'fake-nvrtc', OWN_OF_NVRTC)],
+  ]);
+  return { folder, remove: () => rmSync(folder, { recursive: true, force: true }) };
 }
+
+/** What the device is: few multiprocessors, memory of the process. */
+export const EMULATED_DEVICE: Readonly<Record<string, string>> = { FAKE_heap: '1', FAKE_attribute16: '4', FAKE_attribute75: '9', FAKE_attribute76: '0' };

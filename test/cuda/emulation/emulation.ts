@@ -21,6 +21,12 @@ export const reason = (name: string): string => (NO_GXX ? `${name} (skipped: no 
 // A device joins products and sums; where this processor can too, the emulation does.
 const fused = existsSync('/proc/cpuinfo') && /^flags\s*:.*\bfma\b/m.test(readFileSync('/proc/cpuinfo', 'utf8'));
 
+/** How device code is compiled for this processor. */
+export const EMULATION_FLAGS: readonly string[] = [
+  ...['-std=gnu++17', '-O1', '-g0', '-fPIC', '-shared', '-fno-strict-aliasing', '-fno-gnu-unique', '-U_FORTIFY_SOURCE', '-w'],
+  ...(fused ? ['-mfma', '-ffp-contract=fast'] : ['-ffp-contract=off']),
+];
+
 export interface Source {
   readonly name: string;
   readonly text: string;
@@ -58,8 +64,7 @@ function headersBelow(folder: string): string[] {
  */
 export function compileShared(sources: string | readonly Source[], options: readonly string[] = [], objects: readonly string[] = []): string {
   const list = typeof sources === 'string' ? [{ name: 'source.cu', text: sources }] : sources;
-  const flags = ['-std=gnu++17', '-O1', '-g0', '-fPIC', '-shared', '-fno-strict-aliasing', '-fno-gnu-unique', '-U_FORTIFY_SOURCE', '-w'];
-  flags.push(...(fused ? ['-mfma', '-ffp-contract=fast'] : ['-ffp-contract=off']), ...options);
+  const flags = [...EMULATION_FLAGS, ...options];
   const hash = createHash('sha256').update(`${spawnSync(GXX!, ['--version']).stdout}\n${flags.join(' ')}\n${cudaHeader()}`);
   for (const file of [...headersBelow(HERE), ...headersBelow(DEVICE)]) hash.update(file).update(readFileSync(file));
   for (const { name, text } of list) hash.update(name).update(text);

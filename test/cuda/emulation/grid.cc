@@ -4,13 +4,78 @@
 // `memory.cuh` is another one.
 #include "resident.cu"
 
+#include <dlfcn.h>
 #include <pthread.h>
 #include <atomic>
+#include <map>
+#include <string>
+
+#include "injected.h"
 
 #define fake_calls grid_calls
 #define fake_result grid_result
 #define fake_value grid_value
 #include "fake.h"
+
+// What injected code jumps to first (injected.h): r10 has the number of its shared object. The arguments stay as they are.
+extern "C" void emulation_resolve();
+asm(R"(
+.global emulation_resolve
+emulation_resolve:
+  push %rbp
+  mov %rsp, %rbp
+  push %rdi
+  push %rsi
+  push %rdx
+  push %rcx
+  push %r8
+  sub $8, %rsp
+  and $-16, %rsp
+  mov %r10d, %edi
+  call emulation_find
+  lea -40(%rbp), %rsp
+  pop %r8
+  pop %rcx
+  pop %rdx
+  pop %rsi
+  pop %rdi
+  pop %rbp
+  jmp *%rax
+)");
+
+namespace {
+
+// Set before anything of this library is called.
+const bool resolver_is_known = [] {
+  void *page = mmap(reinterpret_cast<void *>(emulation::RESOLVER), 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+  if (page != reinterpret_cast<void *>(emulation::RESOLVER)) abort();
+  *static_cast<void (**)()>(page) = emulation_resolve;
+  return true;
+}();
+pthread_mutex_t found_mutex = PTHREAD_MUTEX_INITIALIZER;
+std::map<uint32_t, void *> found;
+
+}  // namespace
+
+extern "C" void *emulation_find(uint32_t number) {
+  pthread_mutex_lock(&found_mutex);
+  void *&function = found[number];
+  if (function == nullptr) {
+    // Beside this library.
+    Dl_info own;
+    if (dladdr(reinterpret_cast<void *>(emulation_resolve), &own) == 0) abort();
+    std::string path(own.dli_fname);
+    path = path.substr(0, path.rfind('/')) + "/injected/" + std::to_string(number) + ".so";
+    void *library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr || (function = dlsym(library, "gpuos_operator")) == nullptr) {
+      fprintf(stderr, "injected code: %s\n", dlerror());
+      abort();
+    }
+  }
+  void *const result = function;
+  pthread_mutex_unlock(&found_mutex);
+  return result;
+}
 
 // A block's dynamic shared memory.
 thread_local __align__(1024) char shared[GPUOS_DYNAMIC_BYTES];
