@@ -260,6 +260,7 @@ __device__ uint32_t admit(const ResidentArguments &a, Dispatching &common, Shard
 __device__ void admit_all(const ResidentArguments &a, Dispatching &common, Shard &shard, Outbox outbox, uint32_t index) {
   const uint32_t lane = threadIdx.x & 31;
   const volatile uint32_t *pause = &common.pause;
+  const auto held = [&] { return __shfl_sync(0xffffffffu, *pause, 0) != 0; };
   volatile uint32_t *heads = common.heads;
   Batch batch;
   batch.ahead = false;
@@ -267,7 +268,7 @@ __device__ void admit_all(const ResidentArguments &a, Dispatching &common, Shard
   bool eager = false;
   for (;;) {
     uint32_t admitted = 0;
-    for (uint32_t queue = index; queue < a.queues && *pause == 0; queue += a.shards) {
+    for (uint32_t queue = index; queue < a.queues && !held(); queue += a.shards) {
       const uint32_t head = heads[queue];
       // What was asked for ahead is the same queue's if there is no other.
       if (a.queues > a.shards) batch.ahead = false;
@@ -282,9 +283,19 @@ __device__ void admit_all(const ResidentArguments &a, Dispatching &common, Shard
       }
       __syncwarp();
     }
-    if (*pause != 0) {
+    if (held()) {
       if (lane == 0) atomicAdd(&common.paused, 1u);
-      return;
+      // Until the kernel leaves; or goes on, where what runs takes too long for who wanted it to leave.
+      do {
+        if (__shfl_sync(0xffffffffu, load_relaxed(a.leave), 0) != 0) return;
+        __nanosleep(500);
+      } while (held());
+      if (lane == 0) atomicSub(&common.paused, 1u);
+      // Before the next look at `pause`: who sets it again must not find this shard among those that have seen it.
+      __threadfence_block();
+      __syncwarp();
+      batch.ahead = false;
+      continue;
     }
     eager = admitted >= 4;
     idle = admitted > 0 ? 0 : idle + 1;
@@ -313,8 +324,12 @@ __device__ bool move_marks(const ResidentArguments &a) {
   return drained;
 }
 
-// The last warp: moves the marks, and ends the kernel. On `quit` 1, or when the host shows no sign of life, nothing more
-// is admitted, and the kernel leaves once what runs is complete, or after a while without it.
+// What `quit` may be besides 0 and 1: the kernel leaves as soon as all that it has admitted is complete, however long
+// that takes. Until then the host may take it back.
+#define GPUOS_QUIT_WHEN_DONE 2
+
+// The last warp: moves the marks, and ends the kernel. On `quit`, or when the host shows no sign of life, nothing more
+// is admitted, and the kernel leaves once what runs is complete; unless it was asked to wait, after a while without it.
 __device__ void watch(const ResidentArguments &a, Dispatching &common) {
   const uint32_t lane = threadIdx.x & 31;
   const gpuos_control *control = control_of(a);
@@ -322,24 +337,30 @@ __device__ void watch(const ResidentArguments &a, Dispatching &common) {
   uint32_t beat = load_host(&control->heartbeat);
   uint64_t seen = now_ns();
   uint64_t looked = seen;
-  uint64_t since = 0;
+  uint64_t since = 0;   // when it began to end
+  bool patient = false; // it waits for what runs, and may still be told to go on
   bool stopped = false; // every shard has stopped to admit
   for (;;) {
     const bool drained = move_marks(a);
     const uint64_t now = now_ns();
-    if (since == 0 && __any_sync(0xffffffffu, now - looked > GPUOS_LOOK_NS)) {
+    if ((since == 0 || patient) && __any_sync(0xffffffffu, now - looked > GPUOS_LOOK_NS)) {
       looked = now;
       const uint32_t shown = load_host(&control->heartbeat);
       if (shown != beat) {
         beat = shown;
         seen = now;
       }
-      const bool over = load_host(&control->quit) != 0 || now - seen > GPUOS_HEARTBEAT_NS;
-      if (__any_sync(0xffffffffu, over)) {
-        if (lane == 0) *const_cast<volatile uint32_t *>(&common.pause) = 1;
+      const uint32_t quit = load_host(&control->quit);
+      const bool over = __any_sync(0xffffffffu, (quit != 0 && quit != GPUOS_QUIT_WHEN_DONE) || now - seen > GPUOS_HEARTBEAT_NS);
+      const bool ends = __any_sync(0xffffffffu, over || quit != 0);
+      if (ends != (since != 0) || (patient && over)) {
+        if (lane == 0) *const_cast<volatile uint32_t *>(&common.pause) = ends ? 1 : 0;
+        __threadfence_block();
         __syncwarp();
-        since = now;
+        since = ends ? now : 0;
+        stopped = false;
       }
+      patient = ends && !over;
     }
     if (since == 0) {
       if (drained) __nanosleep(500);
@@ -349,7 +370,7 @@ __device__ void watch(const ResidentArguments &a, Dispatching &common) {
     const bool all = stopped && drained;
     stopped = *paused == a.shards;
     __syncwarp();
-    if (!__any_sync(0xffffffffu, all || now - since > GPUOS_DRAIN_NS)) continue;
+    if (!__any_sync(0xffffffffu, all || (!patient && now - since > GPUOS_DRAIN_NS))) continue;
     if (lane == 0) store_release(a.leave, 1);
     return;
   }
