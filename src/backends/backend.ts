@@ -46,6 +46,30 @@ export interface KernelCall {
    * before it in the same tile (see `chain`).
    */
   readonly aligned?: readonly number[];
+  /** Set where it is nothing but a matrix product of pointers 0 and 1 into 2: a device may have another way for it. */
+  readonly product?: MatrixProduct;
+}
+
+/** C = A B, row by row, or a batch of those. Sizes and strides in elements. */
+export interface MatrixProduct {
+  readonly dtype: DType;
+  readonly m: number;
+  readonly n: number;
+  readonly k: number;
+  readonly a: ProductMatrix;
+  readonly b: ProductMatrix;
+  readonly c: ProductMatrix;
+  /** How many of them; 1 for a single one. */
+  readonly batch: number;
+}
+
+export interface ProductMatrix {
+  /** It lies as its transposition does. */
+  readonly transposed: boolean;
+  /** From one row of what lies there to the next. */
+  readonly stride: number;
+  /** From one matrix of the batch to the next; 0: all use the same. */
+  readonly batchStride: number;
 }
 
 /** What the planner knows beyond the operator itself. */
@@ -112,6 +136,25 @@ export interface MemorySpace {
   ensure(end: number): void;
 }
 
+/**
+ * Work that an ordinary launch does beside the executor. Its task stands in the ring like any other, keeps its place in
+ * the order, and ends when the work is done.
+ */
+export interface OrdinaryLaunches {
+  /**
+   * What to write into the queue, next and with this sequence, for a product that `lower` has kept in its call; undefined:
+   * it is to run as the kernel call that it came with.
+   */
+  begin(
+    product: MatrixProduct,
+    pointers: readonly [a: number, b: number, c: number],
+    queue: number,
+    sequence: number,
+  ): { readonly slot: number; readonly pointers: readonly number[]; readonly words: readonly number[] } | undefined;
+  /** Products begun so, and why no more are if that is so. */
+  readonly state: { readonly begun: number; readonly library: string | undefined; readonly unavailable: string | undefined };
+}
+
 export interface Device {
   readonly kind: DeviceKind;
   readonly name: string;
@@ -172,6 +215,9 @@ export interface Device {
     elements(k: number, n: number): number;
     lower(view: OperandView, output: OperandView): KernelCall;
   };
+
+  /** Large products done beside the executor by ordinary launches, where the device has a library for that. */
+  readonly ordinary?: OrdinaryLaunches;
 
   status(): readonly WorkerStatus[];
   /** Workers that died and were replaced. */

@@ -8,7 +8,7 @@ import { KERNELS } from '../../dist/backends/lowering/index.js';
 import { RESIDENT_OPTIONS, residentSource } from '../../dist/backends/cuda/source.js';
 
 /** The built-in operators by slot: as `device.ts` has them. */
-export const BUILT_IN = ['controlTable', 'chain', ...KERNELS, 'interpret'];
+export const BUILT_IN = ['controlTable', 'chain', 'external', ...KERNELS, 'interpret'];
 export const CONTROL = { publish: 1, kill: 2, revive: 3 };
 export const FLAG_AFTER = 2;
 

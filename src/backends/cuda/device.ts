@@ -13,7 +13,7 @@ import type { ResidentStart, ResidentStarted } from './resident.ts';
 import { RESIDENT_OPTIONS, residentSource } from './source.ts';
 
 /** Device functions of the resident kernel itself; they stand before the operators' in the table, and the interpreter behind them. */
-const KERNEL_FUNCTIONS = ['controlTable', 'chain'] as const;
+const KERNEL_FUNCTIONS = ['controlTable', 'chain', 'external'] as const;
 const NAMES: readonly string[] = [...KERNEL_FUNCTIONS, ...KERNELS, 'interpret'];
 /** What host and device share, rings and all: less is tried where so much is refused. */
 const SHARED_MIB = [256, 128, 64, 32] as const;

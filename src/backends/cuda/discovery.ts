@@ -28,7 +28,7 @@ export const LIBRARIES: Readonly<Record<LibraryName, LibraryDefinition>> = {
   nvml: { stem: 'libnvidia-ml.so', majors: [1], ofDriver: true },
   nvrtc: { stem: 'libnvrtc.so', majors: [13, 12], ofDriver: false },
   nvjitlink: { stem: 'libnvJitLink.so', majors: [13, 12], ofDriver: false },
-  cublas: { stem: 'libcublas.so', majors: [13, 12], ofDriver: false },
+  cublas: { stem: 'libcublasLt.so', majors: [13, 12], ofDriver: false },
 };
 
 /** What the search reads of a file system. */

@@ -30,6 +30,8 @@ export interface SegmentLayout extends SegmentOptions {
   /** The first ring, and how far the next is from it. A queue's completions follow its ring. */
   readonly rings: number;
   readonly queueStride: number;
+  /** A word for each slot of each queue: the sequence of the last task there that had its work done beside the kernel, once it may begin. */
+  readonly gates: number;
   /** Where the rest begins. */
   readonly end: number;
 }
@@ -48,7 +50,8 @@ export function planSegment(options: SegmentOptions): SegmentLayout {
     ring: rings + i * queueStride,
     completions: rings + i * queueStride + slots * descriptor.size,
   }));
-  return { ...options, queueRecords, queueList, rings, queueStride, end: align(rings + queues * queueStride, PAGE_BYTES) };
+  const gates = rings + queues * queueStride;
+  return { ...options, queueRecords, queueList, rings, queueStride, gates, end: align(gates + queues * slots * 4, PAGE_BYTES) };
 }
 
 /** The sequence that stands in a slot before its first task: one ring's length before it. */
@@ -82,6 +85,7 @@ export function writeSegment(words: Uint32Array, layout: SegmentLayout): void {
       put(at + descriptor.offset.tag1, before);
       put(at + descriptor.offset.dependencyQueues, NO_QUEUE * 0x01010101);
       put(queue.completions + slot * 8 + 4, before);
+      put(layout.gates + (index * slots + slot) * 4, before);
     }
   }
 }

@@ -1,8 +1,8 @@
 import type { Attributes, Shape } from '../../ops/define.ts';
 import { matmulSizes } from '../../ops/matrix.ts';
 import { strides as contiguousStrides } from '../../ops/shape.ts';
-import type { KernelCall, OperandView } from '../backend.ts';
-import { at, broadcastTo, call, coalesce, product, spaceWords } from './words.ts';
+import type { KernelCall, MatrixProduct, OperandView, ProductMatrix } from '../backend.ts';
+import { at, broadcastTo, call, coalesce, product, type Space, spaceWords } from './words.ts';
 
 /** How a matrix product is to be run; what is left out is chosen by its sizes. */
 export interface MatmulOptions {
@@ -85,8 +85,25 @@ export function lowerMatmul(
   const words = [units, Number(packed), Number(columns), m, n, k, aRow, aColumn, bRow, bColumn, cRow, ...spaceWords(space)];
   const work = Math.max((2 * m * n * k) / FLOPS_PER_NS, (4 * k * n) / NARROW_BYTES_PER_NS);
   const packing = packed || m <= NARROW_ROWS || bColumn === 1 ? 0 : k * n * PACK_NS;
-  const kernel = call('matmul', [a, b], [output], words, count * (work + packing));
+  const plain = packed ? undefined : plainProduct(a, [m, n, k], space, [[aRow, aColumn], [bRow, bColumn], [cRow, 1]]); // biome-ignore format: a table
+  const kernel = { ...call('matmul', [a, b], [output], words, count * (work + packing)), ...(plain && { product: plain }) };
   // Row u of the result needs row u of a, where a has a row for each and they follow one another.
   const rowByRow = attributes['transposeA'] !== true && product(a.shape) === units * k && isRowMajor(a);
   return columns ? kernel : { ...kernel, aligned: rowByRow ? [0] : [] };
+}
+
+/** The product without the kernel's own terms; undefined where a matrix has no rows that lie one element after another. */
+function plainProduct(
+  { dtype }: OperandView,
+  [m, n, k]: readonly [m: number, n: number, k: number],
+  { dims, strides }: Space,
+  matrices: readonly (readonly [row: number, column: number])[],
+): MatrixProduct | undefined {
+  if (dims.length > 1) return undefined;
+  const [a, b, c] = matrices.map(([row, column], i): ProductMatrix | undefined => {
+    const batchStride = strides[i]?.[0] ?? 0;
+    if (column === 1) return { transposed: false, stride: row, batchStride };
+    return row === 1 ? { transposed: true, stride: column, batchStride } : undefined;
+  });
+  return a && b && c && { dtype, m, n, k, a, b, c, batch: dims[0] ?? 1 };
 }

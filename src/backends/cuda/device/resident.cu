@@ -6,6 +6,7 @@
 #include "resident.cuh"
 #include "dispatcher.cuh"
 #include "chain.cuh"
+#include "external.cuh"
 #include "worker.cuh"
 #include "operators.cuh"
 
@@ -36,4 +37,9 @@ extern "C" __global__ void gpuos_fill_table(ResidentArguments arguments) {
 #undef GPUOS_FILL
   // Its address is taken; no slot names it: see operators.cuh.
   arguments.functions[fn + 1] = {reinterpret_cast<uint64_t>(&operator_reserve), 0};
+}
+
+// Publishes the end of a task whose work was launched before this on the same stream, and so is done.
+extern "C" __global__ void gpuos_external_end(ResidentArguments arguments, uint32_t queue, uint32_t sequence, uint32_t status) {
+  if (threadIdx.x == 0 && blockIdx.x == 0) publish_end(arguments, queue, sequence, status);
 }

@@ -110,7 +110,8 @@ __device__ void worker(const ResidentArguments &a, uint32_t index, char *shared)
     __syncthreads();
     uint32_t status = gate;
     if (status == GPUOS_STATUS_CANCELLED) return;
-    if (status == GPUOS_STATUS_OK) status = run_tiles(a, task, static_cast<uint32_t>(word >> 32) & 0xffff, shared, &failure);
+    const bool external = task.function == GPUOS_EXTERNAL;
+    if (status == GPUOS_STATUS_OK && !external) status = run_tiles(a, task, static_cast<uint32_t>(word >> 32) & 0xffff, shared, &failure);
     __syncthreads();
     if (threadIdx.x == 0) {
       const uint32_t sequence = static_cast<uint32_t>(word);
@@ -127,7 +128,8 @@ __device__ void worker(const ResidentArguments &a, uint32_t index, char *shared)
           status = load_relaxed(&shared_task.worst);
         }
       }
-      if (over) publish_end(a, queue, sequence, status);
+      if (over && external) hand_over(a, d, queue, sequence, status);
+      else if (over) publish_end(a, queue, sequence, status);
     }
   }
 }
