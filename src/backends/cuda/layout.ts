@@ -71,7 +71,7 @@ export function writeSegment(words: Uint32Array, layout: SegmentLayout): void {
   put(CONTROL_ADDRESS + control.offset.queues, layout.queues);
   put(CONTROL_ADDRESS + control.offset.queueRecords, layout.queueRecords);
   const q = queueRecord.offset;
-  for (const queue of layout.queueList) {
+  for (const [index, queue] of layout.queueList.entries()) {
     put(queue.record + q.ring, queue.ring);
     put(queue.record + q.completions, queue.completions);
     put(queue.record + q.mask, slots - 1);

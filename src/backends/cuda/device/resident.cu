@@ -32,6 +32,7 @@ extern "C" __global__ void gpuos_fill_table(ResidentArguments arguments) {
 #define GPUOS_FILL(name) fill(reinterpret_cast<uint64_t>(&operator_##name));
   GPUOS_FILL(nop) // what changes the table is the dispatcher itself
   fill(GPUOS_CHAIN);
+  fill(GPUOS_EXTERNAL);
   GPUOS_FIXED_OPERATORS(GPUOS_FILL)
   GPUOS_FILL(interpret)
 #undef GPUOS_FILL
