@@ -32,6 +32,7 @@ export const ERRORS = {
   GPUOS_WORKER_LOST: 'The worker that ran the task died and has been replaced; submit the task again.',
   GPUOS_TASK_TIMEOUT: 'The task ran past its budget and was ended; check the operator, or raise GPUOS_TASK_BUDGET_MS.',
   GPUOS_DEVICE_LOST: 'The device is gone; call shutdown() and init() again.',
+  GPUOS_DEVICE_BUSY: 'Wait for the tasks that run, then try again.',
   GPUOS_QUEUE_FULL: 'Wait for tasks to complete, or submit with wait: true.',
   GPUOS_BAD_DESCRIPTOR: 'Give the task fields that the message states.',
   GPUOS_BAD_DEPENDENCY: 'Depend only on tasks that have been submitted.',

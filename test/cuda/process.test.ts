@@ -147,7 +147,14 @@ describe.skipIf(SKIP)(named('what a device process does'), () => {
     device.call('copyOut', { address: address + 9, segmentOffset: 80_000, bytes: 14 });
     expect([...bytes.subarray(80_000, 80_014)]).toEqual([9, 1, 2, 3, 4, 5, 9, 9, 9, 9, 9, 7, 8, 9]);
     device.call('write', { address, payload: new Uint8Array(1000).fill(3) });
-    expect(device.call('status', {})).toEqual({ kernel: 'none', relaunches: 0, allocations: 1, allocatedBytes: 1000, arenaUsedBytes: 0 });
+    expect(device.call('status', {})).toEqual({
+      kernel: 'none',
+      relaunches: 0,
+      swaps: { count: 0, pauseUs: 0 },
+      allocations: 1,
+      allocatedBytes: 1000,
+      arenaUsedBytes: 0,
+    });
     device.call('free', { address });
     expect(device.call('status', {})).toMatchObject({ allocations: 0, allocatedBytes: 0 });
     expect(device.call('memory', {})).toEqual({ freeBytes: 4096, totalBytes: 150000000000 });

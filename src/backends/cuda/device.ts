@@ -3,8 +3,9 @@ import { GpuosError } from '../../errors.ts';
 import type { Program } from '../../ops/program.ts';
 import type { Artifact, Device, HelpResult, MemorySpace, MemoryViews, QueueAddresses, WorkerStatus } from '../backend.ts';
 import { acceptsStrides, KERNELS, lower, lowerCopy } from '../lowering/index.ts';
-import { BYTECODE_BYTES, FunctionTable } from './function-table.ts';
+import { FunctionTable } from './function-table.ts';
 import { ImageCache } from './image-cache.ts';
+import { BYTECODE_BYTES } from './injection/functions.ts';
 import { planSegment, type SegmentLayout, writeSegment } from './layout.ts';
 import { KERNEL } from './process/channel.ts';
 import { DeviceProcess } from './process/device-process.ts';
@@ -46,7 +47,6 @@ export class CudaDevice implements Device {
   /** Worker blocks. (The host can do nothing for them but wait.) */
   readonly workers: number;
   readonly queues: readonly QueueAddresses[];
-  readonly elementBytes = 4;
   /** A block is about as many times faster than the core that costs are estimated for as it takes longer to start a tile. */
   readonly tileNs = 1500;
   readonly memory: MemorySpace;

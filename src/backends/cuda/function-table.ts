@@ -3,7 +3,7 @@ import type { Program } from '../../ops/program.ts';
 import type { Artifact } from '../backend.ts';
 import { emitProgram, programHeaders } from './codegen/index.ts';
 import { ImageCache } from './image-cache.ts';
-import { encodeProgram } from './interpreter/index.ts';
+import { type BytecodeBlock, BytecodeMemory, FunctionNumbers, type Functions, ProgramArtifact } from './injection/functions.ts';
 import type { Address } from './library.ts';
 import type { DeviceProcess } from './process/device-process.ts';
 import type { Answer, Budget } from './process/requests.ts';
@@ -13,28 +13,9 @@ import { OPERATOR_OPTIONS, operatorHeaders } from './source.ts';
 const ENTRY_BYTES = KERNEL_SIZES.FunctionEntry;
 /** The function's name in every emitted source: code is placed one function at a time. */
 const SYMBOL = 'gpuos_operator';
-/** Device memory for the interpreter's programs, and what one takes at least. */
-export const BYTECODE_BYTES = 16 << 20;
-const GRAIN_BYTES = 256;
-
-/** A program in both forms: bytecode that runs at once, and the text that is compiled meanwhile. */
-class ProgramArtifact implements Artifact {
-  readonly program: Program;
-  /** Empty if the interpreter cannot run it: then it is compiled first. */
-  readonly bytes: Uint8Array;
-
-  constructor(program: Program) {
-    this.program = program;
-    const words = encodeProgram(program);
-    this.bytes = words === undefined ? new Uint8Array(0) : new Uint8Array(words.buffer, words.byteOffset, words.byteLength);
-  }
-}
-
 /** A function that is installed. */
 interface Installed {
-  /** Where its bytecode stands, and how much was taken for it; 0 if it has none. */
-  readonly bytecode: Address;
-  readonly bytes: number;
+  readonly bytecode: BytecodeBlock | undefined;
 }
 
 export interface FunctionTableOptions {
@@ -57,16 +38,13 @@ export interface FunctionTableOptions {
  * process's own thread, the entry's address becomes that of its code. The data word stays, so that the change is a
  * single store of 8 bytes: whoever reads the entry calls one of the two, and both compute the same.
  */
-export class FunctionTable {
+export class FunctionTable implements Functions {
   readonly #process: DeviceProcess;
   readonly #cache: ImageCache;
   readonly #options: FunctionTableOptions;
-  readonly #free: number[] = [];
+  readonly #numbers: FunctionNumbers;
   readonly #installed = new Map<number, Installed>();
-  readonly #bytecode: Address;
-  readonly #bytecodeFree = new Map<number, Address[]>();
-  #bytecodeUsed = 0;
-  #next: number;
+  readonly #bytecode: BytecodeMemory;
   /** What emitted sources include, and the key of all that is the same for every one of them. */
   readonly #headers = { ...operatorHeaders(), ...programHeaders() };
   readonly #constant: string;
@@ -81,8 +59,8 @@ export class FunctionTable {
     this.#process = process;
     this.#cache = cache;
     this.#options = options;
-    this.#next = options.first;
-    this.#bytecode = options.bytecode;
+    this.#numbers = new FunctionNumbers(options.first, options.limit);
+    this.#bytecode = new BytecodeMemory(options.bytecode);
     const { computeCapability, nvrtcVersion } = process.info;
     this.#constant = ImageCache.key(['operator', this.#headers, OPERATOR_OPTIONS, computeCapability, nvrtcVersion]);
   }
@@ -102,27 +80,24 @@ export class FunctionTable {
    */
   install(artifact: Artifact): number {
     const { program, bytes } = artifact as ProgramArtifact;
-    const fn = this.#free.pop() ?? this.#next++;
-    if (fn >= this.#options.limit) {
-      this.#next--;
-      throw new GpuosError('GPUOS_OPERATOR_TABLE_FULL', `All ${this.#options.limit} functions of the device are in use.`);
-    }
+    const fn = this.#numbers.take();
     try {
       const request = this.#request(program);
       const code = this.#codeOf(request);
-      const block = this.#options.tiered && code === undefined && bytes.length > 0 ? this.#reserve(bytes.length) : undefined;
+      const block = this.#options.tiered && code === undefined && bytes.length > 0 ? this.#bytecode.take(bytes.length) : undefined;
       if (block === undefined) {
         this.#enter(fn, code ?? this.#inject(request), 0);
-        this.#installed.set(fn, { bytecode: 0, bytes: 0 });
+        this.#installed.set(fn, { bytecode: undefined });
         return fn;
       }
-      this.#process.call('write', { address: block.bytecode, payload: bytes });
-      this.#enter(fn, this.#options.interpreter, block.bytecode);
-      this.#installed.set(fn, block);
-      this.#waiting.set(fn, { installed: block, request });
+      this.#process.call('write', { address: block.address, payload: bytes });
+      this.#enter(fn, this.#options.interpreter, block.address);
+      const installed = { bytecode: block };
+      this.#installed.set(fn, installed);
+      this.#waiting.set(fn, { installed, request });
       void this.#improveAll();
     } catch (error) {
-      this.#free.push(fn);
+      this.#numbers.giveBack(fn);
       throw error;
     }
     return fn;
@@ -133,23 +108,8 @@ export class FunctionTable {
     const installed = this.#installed.get(fn);
     if (installed === undefined) return;
     this.#installed.delete(fn);
-    this.#free.push(fn);
-    if (installed.bytes > 0) {
-      const list = this.#bytecodeFree.get(installed.bytes) ?? [];
-      list.push(installed.bytecode);
-      this.#bytecodeFree.set(installed.bytes, list);
-    }
-  }
-
-  /** Memory for bytecode; undefined if there is no more. */
-  #reserve(length: number): Installed | undefined {
-    const bytes = GRAIN_BYTES << Math.max(0, Math.ceil(Math.log2(length / GRAIN_BYTES)));
-    const known = this.#bytecodeFree.get(bytes)?.pop();
-    if (known !== undefined) return { bytecode: known, bytes };
-    if (this.#bytecodeUsed + bytes > BYTECODE_BYTES) return undefined;
-    const bytecode = this.#bytecode + this.#bytecodeUsed;
-    this.#bytecodeUsed += bytes;
-    return { bytecode, bytes };
+    this.#numbers.giveBack(fn);
+    if (installed.bytecode !== undefined) this.#bytecode.giveBack(installed.bytecode);
   }
 
   #enter(fn: number, address: Address, data: Address): void {

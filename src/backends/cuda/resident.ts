@@ -1,7 +1,10 @@
-import { control } from '../../abi/records.ts';
-import { CONTROL_ADDRESS, FUNCTION_SLOTS, OPERATOR_SLOTS } from '../../abi/status.ts';
+import { FUNCTION_SLOTS, OPERATOR_SLOTS } from '../../abi/status.ts';
+import { GpuosError } from '../../errors.ts';
+import { LoadedImage } from './injection/loaded-image.ts';
+import { QUIT, QUIT_WORD, Replacement, type Running } from './injection/replacement.ts';
 import { completionBefore, type SegmentLayout } from './layout.ts';
 import type { Address } from './library.ts';
+import type { Swapped, TableEntry } from './process/requests.ts';
 import type { ResidentContext, ResidentHost } from './process/resident-host.ts';
 
 /** What `device/resident.cuh` defines under the same names: threads of a block, its shared memory, warps that admit at most, ... */
@@ -51,9 +54,9 @@ export class ResidentKernel implements ResidentHost {
   readonly #context: ResidentContext;
   readonly #words: Int32Array;
   #stream: Address = 0;
-  #module: Address = 0;
   #leave: Address = 0;
-  #launch: (() => void) | undefined;
+  #running: Running | undefined;
+  #replacement: Replacement | undefined;
 
   constructor(context: ResidentContext) {
     this.#context = context;
@@ -71,7 +74,7 @@ export class ResidentKernel implements ResidentHost {
     const { queues, slots, firstSequence } = layout;
     const workers = asked ?? driver.deviceAttribute(device, 'sms') - 1;
     const shards = Math.min(queues, KERNEL_LIMITS.MAX_SHARDS);
-    this.#module = driver.loadModule(image as Uint8Array);
+    const loaded = new LoadedImage(driver, image as Uint8Array, undefined);
     this.#stream = driver.createStream();
     const zeroed = (bytes: number): Address => {
       const address = allocate(bytes);
@@ -106,12 +109,12 @@ export class ResidentKernel implements ResidentHost {
     [workers, queues, slots, shards, layout.queueRecords, layout.rings, layout.queueStride, controlSlot].forEach((value, i) => {
       argument.setUint32(88 + 4 * i, value, true);
     });
-    const fill = driver.moduleFunction(this.#module, 'gpuos_fill_table');
-    driver.launch(fill, { grid: [1], block: [32], stream: this.#stream }, [argument]);
-    const interpreter = new BigUint64Array(1);
-    driver.copyToHost(interpreter, functions + (interpreterSlot + 1) * KERNEL_SIZES.FunctionEntry, 8, this.#stream);
+    // Its own functions have the first entries: slot i has function i + 1, and behind the last stands one that is never called.
+    const own = new BigUint64Array(2 * (interpreterSlot + 3));
+    loaded.fillTable(argument, this.#stream);
+    driver.copyToHost(own, functions, own.byteLength, this.#stream);
     driver.synchronizeStream(this.#stream);
-    const kernel = driver.moduleFunction(this.#module, 'gpuos_resident');
+    const interpreterWord = 2 * (interpreterSlot + 1);
     const shape = {
       grid: [workers + 1],
       block: [KERNEL_LIMITS.BLOCK_THREADS],
@@ -119,14 +122,24 @@ export class ResidentKernel implements ResidentHost {
       stream: this.#stream,
       cooperative: true,
     } as const;
-    this.#launch = () => driver.launch(kernel, shape, [argument]);
-    this.#launch();
+    this.#running = { image: loaded, argument, shape };
+    this.#replacement = new Replacement({
+      driver,
+      words: this.#words,
+      stream: this.#stream,
+      leave: this.#leave,
+      functions,
+      interpreterWord,
+      own,
+      allocate,
+    });
+    loaded.launch(shape, argument);
     return {
       workers,
-      registers: driver.functionAttribute(kernel, 'registers'),
+      registers: loaded.registers,
       stackBytes: OPERATOR_STACK_BYTES,
       functions,
-      interpreter: Number(interpreter[0]),
+      interpreter: Number(own[interpreterWord]),
     } satisfies ResidentStarted;
   }
 
@@ -139,17 +152,34 @@ export class ResidentKernel implements ResidentHost {
   relaunch(): void {
     const { driver } = this.#context;
     driver.fillBytes(this.#leave, 0, 4, this.#stream);
-    Atomics.store(this.#words, (CONTROL_ADDRESS + control.offset.quit) >> 2, 0);
-    this.#launch?.();
+    Atomics.store(this.#words, QUIT_WORD, 0);
+    this.#running?.image.launch(this.#running.shape, this.#running.argument);
+  }
+
+  swap(image: Uint8Array, symbols: readonly string[], drainMs: number): Swapped {
+    if (this.#running === undefined || this.#replacement === undefined) throw new GpuosError('GPUOS_INTERNAL', 'No kernel was started.');
+    const { running, pauseUs } = this.#replacement.put(this.#running, image, symbols, drainMs);
+    this.#running = running;
+    return pauseUs === undefined ? { swapped: false } : { swapped: true, pauseUs };
+  }
+
+  enter(entries: readonly TableEntry[]): void {
+    this.#replacement?.enter(entries);
+  }
+
+  /** Publishes, behind what is on the stream, how a task ended whose work was done beside the kernel. */
+  endExternal(queue: number, sequence: number, status: number, stream: Address): void {
+    this.#running?.image.endExternal(this.#running.argument, [queue, sequence, status], stream);
   }
 
   /** Tells the kernel to leave and waits until it has. Its memory goes with the process. @throws CudaError if it left by a fault */
   stop(): void {
     const { driver } = this.#context;
-    Atomics.store(this.#words, (CONTROL_ADDRESS + control.offset.quit) >> 2, 1);
+    Atomics.store(this.#words, QUIT_WORD, QUIT.now);
     driver.synchronizeStream(this.#stream);
     driver.destroyStream(this.#stream);
-    driver.unloadModule(this.#module);
+    this.#replacement?.unload();
+    this.#running?.image.unload();
   }
 }
 

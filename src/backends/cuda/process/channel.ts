@@ -36,8 +36,8 @@ export type Lane = keyof typeof LANE;
 
 /** What the device process is doing; from `failed` on it is at its end. */
 export const CHILD = { starting: 0, ready: 1, failed: 2, lost: 3, left: 4 } as const;
-/** What the resident kernel is doing. */
-export const KERNEL = { none: 0, running: 1, left: 2 } as const;
+/** What the resident kernel is doing; `relaunching`: it was told to leave, and comes back with other code. */
+export const KERNEL = { none: 0, running: 1, left: 2, relaunching: 3 } as const;
 
 /** Word indices; what different processes write stands in different lines. */
 const WORD = {
@@ -48,6 +48,8 @@ const WORD = {
   relaunches: 18,
   reasonBytes: 19,
   reasonOwner: 20,
+  swaps: 21,
+  pauseUs: 22,
   leave: 32,
   clientBell: 48,
   serverBells: 64,
@@ -144,6 +146,16 @@ export class Channel {
 
   countRelaunch(): void {
     Atomics.add(this.words, WORD.relaunches, 1);
+  }
+
+  /** How many times the kernel was replaced by one with other code, and how long it was away the last time. */
+  get swaps(): { readonly count: number; readonly pauseUs: number } {
+    return { count: Atomics.load(this.words, WORD.swaps), pauseUs: Atomics.load(this.words, WORD.pauseUs) };
+  }
+
+  countSwap(pauseUs: number): void {
+    Atomics.store(this.words, WORD.pauseUs, Math.round(pauseUs));
+    Atomics.add(this.words, WORD.swaps, 1);
   }
 
   /** Moves the child from one state to another, with the reason; false if another thread did so first. */

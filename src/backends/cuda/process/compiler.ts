@@ -1,5 +1,5 @@
 /** The thread of the device process that compiles, and places what it compiled. */
-import { parentPort, workerData } from 'node:worker_threads';
+import { type MessagePort, parentPort, workerData } from 'node:worker_threads';
 import { findLibrary } from '../discovery.ts';
 import { CudaDriver } from '../driver.ts';
 import { type Address, koffi } from '../library.ts';
@@ -9,7 +9,7 @@ import { ChannelServer } from './channel-server.ts';
 import { CodeArena } from './code-arena.ts';
 import { endBy, isFatal } from './ending.ts';
 import { type Failure, toFailure } from './failure.ts';
-import { CompileService } from './service.ts';
+import { CompileService, type LinkedImage } from './service.ts';
 
 /** How long it sleeps where nobody wakes it. */
 const SLEEP_MS = 1000;
@@ -27,16 +27,19 @@ export interface CompilerContext {
   readonly context: Address;
   readonly sm: number;
   readonly arena: { readonly address: Address; readonly bytes: number; readonly used: SharedArrayBuffer };
+  /** Where linked images go. */
+  readonly images: MessagePort;
 }
 
 const port = parentPort!;
 const { cudaHome, channel: memory } = workerData as CompilerStart;
 const channel = Channel.open(koffi().view(memory.address, memory.bytes) as ArrayBuffer, memory.address);
 
-function serve(driver: CudaDriver, nvrtc: Nvrtc, { context, sm, arena }: CompilerContext): void {
+function serve(driver: CudaDriver, nvrtc: Nvrtc, { context, sm, arena, images }: CompilerContext): void {
   driver.setCurrent(context);
   const code = new CodeArena(arena.address, arena.bytes, new Int32Array(arena.used));
-  const service = new CompileService({ driver, arena: code, sm }, nvrtc);
+  const handOver = (image: LinkedImage): void => images.postMessage(image, [image.bytes.buffer as ArrayBuffer]);
+  const service = new CompileService({ driver, arena: code, sm }, nvrtc, handOver);
   const server = new ChannelServer(channel, LANE.compile);
   while (!channel.leaving) {
     server.serve(service.handle, (error) => {

@@ -5,10 +5,11 @@
  * It lives as long as its parent: it leaves when the parent says so or is gone, and not on a signal, since Ctrl-C
  * reaches both and the parent may have its own mind.
  */
-import { Worker } from 'node:worker_threads';
+import { MessageChannel, type MessagePort, receiveMessageOnPort, Worker } from 'node:worker_threads';
 import { GpuosError } from '../../../errors.ts';
 import { findLibrary } from '../discovery.ts';
 import { CudaDriver } from '../driver.ts';
+import { CallGuard } from './call-guard.ts';
 import { Channel, CHILD, LANE } from './channel.ts';
 import { ChannelServer } from './channel-server.ts';
 import { CodeArena } from './code-arena.ts';
@@ -19,7 +20,7 @@ import type { HeartbeatStart } from './heartbeat.ts';
 import { exitNow } from './libc.ts';
 import type { ResidentHostFactory } from './resident-host.ts';
 import { SharedSegment } from './segment.ts';
-import { QuickService } from './service.ts';
+import { type LinkedImage, QuickService } from './service.ts';
 
 export interface MainStart {
   readonly parent: number;
@@ -37,6 +38,9 @@ export const DESCRIPTOR = { channel: 3, segment: 4 } as const;
 
 /** How long it sleeps where nobody wakes it: then it looks after the kernel and the parent, and lets signals be handled. */
 const SLICE_MS = 100;
+/** The same while tasks wait for their work to be launched: nobody wakes it when a gate opens. */
+const SOON_MS = 0.1;
+const LATER_MS = 5;
 
 for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, () => {});
 
@@ -62,7 +66,8 @@ try {
 
 async function run(memory: SharedSegment): Promise<void> {
   const orphaned = (): boolean => process.ppid !== start.parent;
-  thread('heartbeat', { segmentAddress: memory.address, parent: start.parent } satisfies HeartbeatStart);
+  const guard = new CallGuard();
+  thread('heartbeat', { segmentAddress: memory.address, parent: start.parent, guard: guard.shared } satisfies HeartbeatStart);
   const compiler = thread('compiler', {
     cudaHome: start.cudaHome,
     channel: { address: channelMemory.address, bytes: channelMemory.bytes },
@@ -81,7 +86,8 @@ async function run(memory: SharedSegment): Promise<void> {
   if ('failure' in nvrtc) throw toError(nvrtc.failure);
   const computeCapability = driver.computeCapability(device);
   const sm = 10 * computeCapability[0] + computeCapability[1];
-  compiler.postMessage({ context, sm, arena } satisfies CompilerContext);
+  const images = new MessageChannel();
+  compiler.postMessage({ context, sm, arena, images: images.port2 } satisfies CompilerContext, [images.port2]);
 
   const service = new QuickService({
     driver,
@@ -91,6 +97,9 @@ async function run(memory: SharedSegment): Promise<void> {
     arena: new CodeArena(arena.address, arena.bytes, new Int32Array(arena.used)),
     segment: { address: memory.address, deviceAddress, bytes: memory.bytes, view: memory.view },
     createHost: await hostFactory(start.hostModule),
+    linked: imagesFrom(images.port1),
+    guard,
+    cudaHome: start.cudaHome,
     info: {
       name: driver.deviceName(device),
       sms: driver.deviceAttribute(device, 'sms'),
@@ -111,7 +120,8 @@ async function run(memory: SharedSegment): Promise<void> {
     server.serve(service.handle, (error) => {
       if (isFatal(error)) end(error);
     });
-    server.wait(SLICE_MS);
+    const look = service.look();
+    if (look !== 'now') server.wait(look === 'soon' ? SOON_MS : look === 'later' ? LATER_MS : SLICE_MS);
     const now = performance.now();
     if (now - watched < SLICE_MS / 2) continue;
     watched = now;
@@ -130,6 +140,15 @@ function thread(name: string, workerData: unknown): Worker {
     if (!channel.leaving) end(new GpuosError('GPUOS_INTERNAL', `The thread ${name} of the device process ended.`));
   });
   return worker;
+}
+
+/** The newest image that came through the port, as often as it is asked for: the thread that linked it said so before. */
+function imagesFrom(port: MessagePort): (image: number) => Uint8Array | undefined {
+  let newest: LinkedImage | undefined;
+  return (image) => {
+    for (let next = receiveMessageOnPort(port); next !== undefined; next = receiveMessageOnPort(port)) newest = next.message as LinkedImage;
+    return newest?.image === image ? newest.bytes : undefined;
+  };
 }
 
 async function hostFactory(url: string | undefined): Promise<ResidentHostFactory | undefined> {

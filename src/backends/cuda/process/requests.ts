@@ -1,4 +1,6 @@
 /** What a host can ask of its device process. */
+import type { MatrixProduct } from '../../backend.ts';
+import type { ProductType } from '../cublas.ts';
 import type { InjectionBudget, Refusal } from '../elf/injectable.ts';
 import type { Address } from '../library.ts';
 
@@ -29,6 +31,12 @@ export type Budget = Omit<InjectionBudget, 'sm'>;
 
 export type Injected = { readonly address: Address; readonly codeBytes: number } | { readonly refused: readonly Refusal[] };
 
+/** An entry of the table of functions: a function of the kernel's image by its symbol ('' is the interpreter), and its data; without them they stay. */
+export type TableEntry = readonly [fn: number, symbol: string, data?: Address];
+
+/** Whether the kernel runs with another image now. If not, tasks took longer than it may wait for them, and it goes on as it was. */
+export type Swapped = { readonly swapped: true; readonly pauseUs: number } | { readonly swapped: false };
+
 type Nothing = Readonly<Record<never, never>>;
 
 /** Each request: what is asked and what is answered. `payload` travels as bytes, all else as JSON. */
@@ -44,19 +52,87 @@ export interface Requests {
   copyOut: { ask: { address: Address; segmentOffset: number; bytes: number }; answer: Nothing };
   fill: { ask: { address: Address; byte: number; bytes: number }; answer: Nothing };
   write: { ask: { address: Address; payload: Uint8Array }; answer: Nothing };
-  /** Relocatable machine code for the device; with `link`, linked. */
-  compile: { ask: CompileAsk & { link?: boolean }; answer: { log: string; payload: Uint8Array } };
+  /** Relocatable machine code for the device; with `link`, linked. With `keep` it stays there too, under that name: see `link`. */
+  compile: { ask: CompileAsk & { link?: boolean; keep?: string }; answer: { log: string; payload: Uint8Array } };
+  /** Relocatable code that `compile` made before, for `link`. */
+  keep: { ask: { name: string; payload: Uint8Array }; answer: Nothing };
+  /**
+   * Links what is kept under these names, in this order, and forgets what it is told to. The image stays in the process,
+   * for `swap`: it may be larger than a message. With `fetch` it comes back instead.
+   */
+  link: {
+    ask: { names: readonly string[]; forget?: readonly string[]; fetch?: boolean };
+    answer: { image: number; imageBytes: number; payload?: Uint8Array };
+  };
+  /** Puts another image in the place of the running kernel: see `ResidentHost.swap`. */
+  swap: { ask: { image: number; symbols: readonly string[]; drainMs: number }; answer: Swapped };
+  /** Writes entries of the table of functions: see `ResidentHost.enter`. */
+  enter: { ask: { entries: readonly TableEntry[] }; answer: Nothing };
   /** Compiles an operator and places its code; the relocatable code comes back for the caller's cache. */
   inject: { ask: CompileAsk & { symbol: string; budget?: Budget }; answer: Injected & { log: string; payload: Uint8Array } };
   /** Places code that `inject` or `compile` made before. */
   place: { ask: { symbol: string; budget?: Budget; payload: Uint8Array }; answer: Injected };
   /** `keep`: a kernel that leaves by itself, because this process stood still for long, is launched again. Default true. */
   start: {
-    ask: { options: Readonly<Record<string, unknown>>; keep?: boolean; payload?: Uint8Array };
-    answer: { started: Readonly<Record<string, unknown>> };
+    ask: { options: Readonly<Record<string, unknown>>; keep?: boolean; products?: ProductsAsk; payload?: Uint8Array };
+    answer: { started: Readonly<Record<string, unknown>>; products?: ProductsReport | ProductsMissing };
   };
+  /** Whether products like this one can be done beside the kernel. */
+  productFits: { ask: { product: MatrixProduct }; answer: { fits: boolean } };
+  /** Does the product of a task once the task's gate is open, and publishes its end. */
+  product: { ask: ProductAsk; answer: { unavailable?: string } };
+  /** See `ProductLibrary.measure`. */
+  measureProduct: { ask: { dtype: ProductType; n: number; rounds: number }; answer: MeasuredProduct };
   stop: { ask: Nothing; answer: Nothing };
   relaunch: { ask: Nothing; answer: Nothing };
+}
+
+/** What large products need from the start on: the types that may come, and memory to try them in, which is written to. */
+export interface ProductsAsk {
+  readonly types: readonly ProductType[];
+  readonly scratch: { readonly address: Address; readonly bytes: number };
+}
+
+/** What was found out of products of one type and transposition: algorithms proposed, those that do not run beside the kernel, and the time of the best. */
+export interface ProductWay {
+  readonly dtype: ProductType;
+  readonly transposedA: boolean;
+  readonly transposedB: boolean;
+  readonly proposed: number;
+  readonly refused: number;
+  readonly us?: number;
+}
+
+export interface ProductsReport {
+  readonly library: { readonly path: string; readonly from: string; readonly version: string };
+  readonly ways: readonly ProductWay[];
+  /** Rows and columns of what was tried. */
+  readonly n: number;
+  /** How much longer the start took, before and after the kernel's launch. */
+  readonly prepareMs: number;
+  readonly proveMs: number;
+  readonly unavailable?: string;
+}
+
+export interface ProductsMissing {
+  readonly unavailable: string;
+}
+
+export interface ProductAsk {
+  readonly product: MatrixProduct;
+  readonly pointers: readonly [a: Address, b: Address, c: Address];
+  readonly queue: number;
+  readonly sequence: number;
+  /** Where the segment has the task's gate, and the sequence of its completion. */
+  readonly gate: number;
+  readonly completion: number;
+}
+
+/** Times in us, in turn. */
+export interface MeasuredProduct {
+  readonly beside: readonly number[];
+  readonly without: readonly number[];
+  readonly fastest: readonly number[];
 }
 
 export type RequestName = keyof Requests;
@@ -65,13 +141,18 @@ export type Answer<K extends RequestName> = Requests[K]['answer'];
 
 export interface DeviceProcessStatus {
   readonly kernel: 'none' | 'running' | 'left';
+  /** How many times it was launched again because it had left by itself. */
   readonly relaunches: number;
+  /** How many times it was replaced by one with other code, and how long it was away the last time. */
+  readonly swaps: { readonly count: number; readonly pauseUs: number };
   readonly allocations: number;
   readonly allocatedBytes: number;
   readonly arenaUsedBytes: number;
+  /** Tasks whose work is done beside the kernel: those that wait, are under way, were begun, and could not be. */
+  readonly products?: { readonly waiting: number; readonly launched: number; readonly begun: number; readonly failed: number };
 }
 
 /** Those that a thread of its own serves, since they take long; their answers may be large. */
-export type SlowRequest = 'compile' | 'inject';
-const SLOW: ReadonlySet<RequestName> = new Set<RequestName>(['compile', 'inject'] satisfies SlowRequest[]);
+export type SlowRequest = 'compile' | 'inject' | 'keep' | 'link';
+const SLOW: ReadonlySet<RequestName> = new Set<RequestName>(['compile', 'inject', 'keep', 'link'] satisfies SlowRequest[]);
 export const isSlow = (name: RequestName): name is SlowRequest => SLOW.has(name);

@@ -1,5 +1,6 @@
 import type { CudaDriver } from '../driver.ts';
 import type { Address } from '../library.ts';
+import type { Swapped, TableEntry } from './requests.ts';
 
 /** What the device process has when it starts a resident kernel. */
 export interface ResidentContext {
@@ -22,6 +23,19 @@ export interface ResidentHost {
   readonly left: boolean;
   /** Launches again a kernel that has left, with the queues as they stand; `quit` is 0 again by then. */
   relaunch(): void;
+  /** Publishes, behind what is on the stream, how a task ended whose work was done beside the kernel. */
+  endExternal(queue: number, sequence: number, status: number, stream: Address): void;
+  /**
+   * Puts another image in the place of the running one: tells the kernel to leave when what runs is complete, loads the
+   * image, has its functions' addresses written into the table, and launches it where the other one stood. `symbols`
+   * are the functions that the image's table kernel tells addresses of, in its order. What cannot be done before the
+   * kernel has left is done then, and nothing else. If tasks take longer than `drainMs`, the kernel goes on as it was;
+   * also, with an error, where the image cannot be loaded or launched.
+   * @throws CudaError, GPUOS_BAD_OPTION; GPUOS_DEVICE_LOST if neither image runs
+   */
+  swap(image: Uint8Array, symbols: readonly string[], drainMs: number): Swapped;
+  /** Writes entries of the table of functions. They stay what they are when the image is another one. @throws GPUOS_BAD_OPTION */
+  enter(entries: readonly TableEntry[]): void;
   /** Tells it to leave and waits until it has. */
   stop(): void;
 }

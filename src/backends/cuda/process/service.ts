@@ -45,16 +45,44 @@ function place({ driver, arena, sm }: Placing, stream: Address, image: Uint8Arra
   return { address: arena.place(read.function, driver, stream), codeBytes: read.function.code.length };
 }
 
+/** An image that was linked, on its way from the thread that did to the one that loads it. */
+export interface LinkedImage {
+  readonly image: number;
+  readonly bytes: Uint8Array;
+}
+
 /** The requests of the thread that compiles. The context must be current there. */
 export class CompileService {
   readonly #placing: Placing;
   readonly #nvrtc: Nvrtc;
   readonly #stream: Address;
+  readonly #handOver: (image: LinkedImage) => void;
+  /** Relocatable code by the names that it was given. */
+  readonly #kept = new Map<string, Uint8Array>();
+  #images = 0;
   readonly #handlers: Handlers<SlowRequest> = {
     compile: (ask) => {
       const { image, log } = this.#compile(ask);
       const { driver } = this.#placing;
+      if (ask.keep !== undefined) this.#kept.set(text(ask.keep, 'keep'), image);
       return { log, payload: ask.link === true ? driver.link([{ kind: 'cubin', name: text(ask.name, 'name'), bytes: image }]) : image };
+    },
+    keep: ({ name, payload }) => {
+      this.#kept.set(text(name, 'name'), payload);
+      return {};
+    },
+    link: ({ names, forget = [], fetch }) => {
+      const inputs = names.map((name) => {
+        const bytes = this.#kept.get(name);
+        if (bytes === undefined) throw new GpuosError('GPUOS_BAD_OPTION', `No code is kept under the name ${JSON.stringify(name)}.`);
+        return { kind: 'cubin', name, bytes } as const;
+      });
+      const payload = this.#placing.driver.link(inputs);
+      for (const name of forget) this.#kept.delete(name);
+      const image = { image: ++this.#images, imageBytes: payload.length };
+      if (fetch === true) return { ...image, payload };
+      this.#handOver({ image: image.image, bytes: payload });
+      return image;
     },
     inject: (ask) => {
       const { image, log } = this.#compile(ask);
@@ -62,9 +90,11 @@ export class CompileService {
     },
   };
 
-  constructor(placing: Placing, nvrtc: Nvrtc) {
+  /** @param handOver how an image gets to the thread that loads it */
+  constructor(placing: Placing, nvrtc: Nvrtc, handOver: (image: LinkedImage) => void) {
     this.#placing = placing;
     this.#nvrtc = nvrtc;
+    this.#handOver = handOver;
     this.#stream = placing.driver.createStream(placing.driver.streamPriorities().greatest);
   }
 
@@ -92,6 +122,8 @@ export interface ServiceParts extends Placing {
   readonly segment: ResidentContext['segment'];
   readonly info: DeviceInfo;
   readonly createHost: ResidentHostFactory | undefined;
+  /** An image that the other thread linked; undefined if there is none of that number. */
+  linked(image: number): Uint8Array | undefined;
 }
 
 /** The requests of the main thread, which has the context and the kernel. */
@@ -109,6 +141,7 @@ export class QuickService {
     status: () => ({
       kernel: this.#host === undefined ? 'none' : this.#parts.channel.kernel === KERNEL.left ? 'left' : 'running',
       relaunches: this.#parts.channel.relaunches,
+      swaps: this.#parts.channel.swaps,
       allocations: this.#allocations.size,
       allocatedBytes: [...this.#allocations.values()].reduce((sum, bytes) => sum + bytes, 0),
       arenaUsedBytes: this.#parts.arena.usedBytes,
@@ -144,19 +177,60 @@ export class QuickService {
       if (this.#host !== undefined) throw new GpuosError('GPUOS_INTERNAL', 'A kernel is resident already.');
       if (createHost === undefined) throw new GpuosError('GPUOS_INTERNAL', 'The device process was started without a resident kernel.');
       const host = createHost({ driver, device, segment, allocate: (bytes) => this.#allocate(bytes) });
+      const library = products === undefined ? undefined : this.#prepareProducts(products);
       const started = host.start(options, payload);
       this.#host = host;
       this.#keep = keep;
       channel.kernel = KERNEL.running;
-      return { started };
+      return { started, ...(library && { products: this.#proveProducts(library) }) };
+    },
+    productFits: ({ product }) => ({ fits: this.#products?.library.fits(checkPlain(product)) === true }),
+    product: (ask) => {
+      const products = this.#products;
+      if (products === undefined) throw new GpuosError('GPUOS_INTERNAL', 'No library for products was asked for.');
+      const { product, pointers, queue, sequence, gate, completion } = ask;
+      checkPlain(product);
+      productExtents(product).forEach((bytes, i) => this.#reachable(pointers[i], bytes));
+      const word = (offset: unknown, what: string): number => {
+        const at = natural(offset, what);
+        if (at % 4 !== 0 || at >= this.#parts.segment.bytes) throw new GpuosError('GPUOS_BAD_OPTION', `${what} is ${at}, not a word of the segment.`);
+        return at >> 2;
+      };
+      const [gateWord, completionWord] = [word(gate, 'gate'), word(completion, 'completion')];
+      products.tasks.add({ product, pointers, queue: natural(queue, 'queue'), sequence: natural(sequence, 'sequence'), gateWord, completionWord });
+      const { unavailable } = products.library;
+      return unavailable === undefined ? {} : { unavailable };
+    },
+    measureProduct: ({ dtype, n, rounds }) => {
+      if (this.#products === undefined) throw new GpuosError('GPUOS_BAD_OPTION', 'No library for products was asked for.');
+      return this.#products.library.measure(dtype, natural(n, 'n'), natural(rounds, 'rounds'), this.#control);
     },
     stop: () => {
       this.stop();
       return {};
     },
     relaunch: () => {
-      if (this.#host === undefined) throw new GpuosError('GPUOS_INTERNAL', 'No kernel was started.');
-      this.#relaunch(this.#host);
+      this.#relaunch(this.#resident());
+      return {};
+    },
+    swap: ({ image, symbols, drainMs }) => {
+      const { channel, linked } = this.#parts;
+      const host = this.#resident();
+      const bytes = linked(image);
+      if (bytes === undefined) throw new GpuosError('GPUOS_BAD_OPTION', `There is no linked image ${image}.`);
+      // Nobody asks in between whether it has left: this thread would. Onlookers see it in the channel.
+      const before = channel.kernel;
+      channel.kernel = KERNEL.relaunching;
+      try {
+        const answer = host.swap(bytes, symbols, natural(drainMs, 'drainMs'));
+        if (answer.swapped) channel.countSwap(answer.pauseUs);
+        return answer;
+      } finally {
+        channel.kernel = before;
+      }
+    },
+    enter: ({ entries }) => {
+      this.#resident().enter(entries);
       return {};
     },
   };
@@ -168,6 +242,11 @@ export class QuickService {
   }
 
   readonly handle = (name: string, message: Message): Message => answerOf(this.#handlers, name, message);
+
+  #resident(): ResidentHost {
+    if (this.#host === undefined) throw new GpuosError('GPUOS_INTERNAL', 'No kernel was started.');
+    return this.#host;
+  }
 
   /** Ends the kernel, if there is one. */
   stop(): void {
