@@ -9,8 +9,11 @@ import type { CudaDriver } from '../driver.ts';
 import { readInjectable } from '../elf/injectable.ts';
 import type { Address } from '../library.ts';
 import type { Nvrtc } from '../nvrtc.ts';
+import type { CallGuard } from './call-guard.ts';
 import { type Channel, KERNEL, type Message } from './channel.ts';
 import type { CodeArena } from './code-arena.ts';
+import type { Look } from './ordinary-tasks.ts';
+import { ProductService } from './product-service.ts';
 import type { Answer, Ask, Budget, CompileAsk, DeviceInfo, Injected, RequestName, SlowRequest } from './requests.ts';
 import type { ResidentContext, ResidentHost, ResidentHostFactory } from './resident-host.ts';
 
@@ -115,6 +118,8 @@ const ADDRESS_WORDS = { quit: (CONTROL_ADDRESS + control.offset.quit) >> 2 };
 /** More relaunches than this in so long mean that the kernel cannot be kept. */
 const RELAUNCH_LIMIT = 10;
 const RELAUNCH_WINDOW_MS = 60_000;
+/** How long a kernel may take to leave: it leaves without what runs after half a second. */
+const LEAVE_MS = 5000;
 
 export interface ServiceParts extends Placing {
   readonly channel: Channel;
@@ -124,6 +129,9 @@ export interface ServiceParts extends Placing {
   readonly createHost: ResidentHostFactory | undefined;
   /** An image that the other thread linked; undefined if there is none of that number. */
   linked(image: number): Uint8Array | undefined;
+  /** Of the thread that serves these requests. */
+  readonly guard: CallGuard;
+  readonly cudaHome: string | undefined;
 }
 
 /** The requests of the main thread, which has the context and the kernel. */
@@ -133,6 +141,7 @@ export class QuickService {
   readonly #words: Int32Array;
   readonly #allocations = new Map<Address, number>();
   #host: ResidentHost | undefined;
+  #products: ProductService | undefined;
   #keep = true;
   #relaunches: number[] = [];
   readonly #handlers: Handlers<Exclude<RequestName, SlowRequest>> = {
@@ -145,6 +154,7 @@ export class QuickService {
       allocations: this.#allocations.size,
       allocatedBytes: [...this.#allocations.values()].reduce((sum, bytes) => sum + bytes, 0),
       arenaUsedBytes: this.#parts.arena.usedBytes,
+      ...(this.#products?.counters && { products: this.#products.counters }),
     }),
     allocate: ({ bytes }) => ({ address: this.#allocate(natural(bytes, 'bytes')) }),
     free: ({ address }) => {
@@ -172,39 +182,22 @@ export class QuickService {
       return this.#through((stream) => this.#parts.driver.copyToDevice(address, payload, payload.length, stream));
     },
     place: ({ symbol, budget, payload }) => place(this.#parts, this.#stream, payload, text(symbol, 'symbol'), budget),
-    start: ({ options, keep = true, payload }) => {
+    start: ({ options, keep = true, products, payload }) => {
       const { createHost, channel, driver, device, segment } = this.#parts;
       if (this.#host !== undefined) throw new GpuosError('GPUOS_INTERNAL', 'A kernel is resident already.');
       if (createHost === undefined) throw new GpuosError('GPUOS_INTERNAL', 'The device process was started without a resident kernel.');
       const host = createHost({ driver, device, segment, allocate: (bytes) => this.#allocate(bytes) });
-      const library = products === undefined ? undefined : this.#prepareProducts(products);
+      this.#products = products === undefined ? undefined : this.#newProducts(host);
+      if (products !== undefined) this.#products?.prepare(products);
       const started = host.start(options, payload);
       this.#host = host;
       this.#keep = keep;
       channel.kernel = KERNEL.running;
-      return { started, ...(library && { products: this.#proveProducts(library) }) };
+      return { started, ...(this.#products && { products: this.#products.prove() }) };
     },
-    productFits: ({ product }) => ({ fits: this.#products?.library.fits(checkPlain(product)) === true }),
-    product: (ask) => {
-      const products = this.#products;
-      if (products === undefined) throw new GpuosError('GPUOS_INTERNAL', 'No library for products was asked for.');
-      const { product, pointers, queue, sequence, gate, completion } = ask;
-      checkPlain(product);
-      productExtents(product).forEach((bytes, i) => this.#reachable(pointers[i], bytes));
-      const word = (offset: unknown, what: string): number => {
-        const at = natural(offset, what);
-        if (at % 4 !== 0 || at >= this.#parts.segment.bytes) throw new GpuosError('GPUOS_BAD_OPTION', `${what} is ${at}, not a word of the segment.`);
-        return at >> 2;
-      };
-      const [gateWord, completionWord] = [word(gate, 'gate'), word(completion, 'completion')];
-      products.tasks.add({ product, pointers, queue: natural(queue, 'queue'), sequence: natural(sequence, 'sequence'), gateWord, completionWord });
-      const { unavailable } = products.library;
-      return unavailable === undefined ? {} : { unavailable };
-    },
-    measureProduct: ({ dtype, n, rounds }) => {
-      if (this.#products === undefined) throw new GpuosError('GPUOS_BAD_OPTION', 'No library for products was asked for.');
-      return this.#products.library.measure(dtype, natural(n, 'n'), natural(rounds, 'rounds'), this.#control);
-    },
+    productFits: (ask) => this.#productService().fits(ask),
+    product: (ask) => this.#productService().add(ask),
+    measureProduct: (ask) => this.#productService().measure(ask),
     stop: () => {
       this.stop();
       return {};
@@ -248,6 +241,51 @@ export class QuickService {
     return this.#host;
   }
 
+  #productService(): ProductService {
+    if (this.#products === undefined) throw new GpuosError('GPUOS_BAD_OPTION', 'No library for products was asked for.');
+    return this.#products;
+  }
+
+  #newProducts(host: ResidentHost): ProductService {
+    const { driver, guard, cudaHome, sm, segment } = this.#parts;
+    return new ProductService({
+      driver,
+      guard,
+      cudaHome,
+      major: Math.floor(sm / 10),
+      words: this.#words,
+      kernel: { without: (meanwhile) => this.#without(host, meanwhile) },
+      allocate: (bytes) => this.#allocate(bytes),
+      end: (queue, sequence, status, stream) => host.endExternal(queue, sequence, status, stream),
+      check: (address, bytes) => {
+        const from = natural(address, 'address');
+        if (from >= segment.deviceAddress && from + bytes <= segment.deviceAddress + segment.bytes) return;
+        this.#inside(from, bytes);
+      },
+    });
+  }
+
+  /** Has the kernel leave, and launches it again after `meanwhile`. @throws GPUOS_DEVICE_LOST if it does not leave */
+  #without<T>(host: ResidentHost, meanwhile: () => T): T {
+    const { channel } = this.#parts;
+    channel.kernel = KERNEL.relaunching;
+    Atomics.store(this.#words, ADDRESS_WORDS.quit, 1);
+    for (const until = performance.now() + LEAVE_MS; !host.left; ) {
+      if (performance.now() > until)
+        throw new GpuosError('GPUOS_DEVICE_LOST', `The resident kernel did not leave within ${LEAVE_MS / 1000} s.`);
+    }
+    try {
+      return meanwhile();
+    } finally {
+      this.#relaunch(host);
+    }
+  }
+
+  /** Begins work beside the kernel that may begin; how soon to look again. @throws CudaError of a fault */
+  look(): Look {
+    return this.#products?.look() ?? 'idle';
+  }
+
   /** Ends the kernel, if there is one. */
   stop(): void {
     this.#host?.stop();
@@ -262,6 +300,7 @@ export class QuickService {
   watch(): void {
     const { channel } = this.#parts;
     const host = this.#host;
+    this.#products?.watch();
     if (host === undefined || channel.kernel !== KERNEL.running || !host.left) return;
     channel.kernel = KERNEL.left;
     if (!this.#keep || Atomics.load(this.#words, ADDRESS_WORDS.quit) !== 0) return;
