@@ -163,8 +163,6 @@ export interface Device {
   /** Workers beside the host. */
   readonly workers: number;
   readonly queues: readonly QueueAddresses[];
-  /** Bytes of one element; every dtype takes the same on this device. */
-  readonly elementBytes: 4;
 
   /** Where operators compute. Its start may be read: it stands for operands that have no memory, as they have no elements. (Address 0 is for those that a kernel has no use for.) */
   readonly memory: MemorySpace;

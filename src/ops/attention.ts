@@ -1,4 +1,4 @@
-import { at, checkDType, checkRank, FLOATS, mismatch } from './checks.ts';
+import { checkOneDType, checkRank, FLOATS, mismatch } from './checks.ts';
 import { defineOperator, type OperatorDefinition, type Shape, type TensorSpec } from './define.ts';
 import { broadcastsTo, formatShape, sameShape } from './shape.ts';
 
@@ -36,7 +36,7 @@ export const ATTENTION_OPERATORS: readonly OperatorDefinition[] = [
       },
     },
     infer(inputs) {
-      for (let i = 0; i < inputs.length; i++) checkDType('attention', at(['q', 'k', 'v', 'mask'], i), at(inputs, i), FLOATS);
+      const dtype = checkOneDType('attention', ['q', 'k', 'v', 'mask'], inputs, FLOATS);
       const [q, k, v, mask] = inputs as readonly [TensorSpec, TensorSpec, TensorSpec, TensorSpec?];
       checkRank('attention', 'q', q, 2);
       checkRank('attention', 'k', k, 2);
@@ -58,7 +58,7 @@ export const ATTENTION_OPERATORS: readonly OperatorDefinition[] = [
       if (mask && !broadcastsTo(mask.shape, logits)) {
         throw mismatch('attention', `mask ${formatShape(mask.shape)} does not broadcast to the logits ${formatShape(logits)}.`);
       }
-      return [{ shape: [...leading, sq, dv], dtype: 'float32' }];
+      return [{ shape: [...leading, sq, dv], dtype }];
     },
   }),
 ];

@@ -99,7 +99,7 @@ export const CACHE_OPERATORS: readonly OperatorDefinition[] = [
       const [packed, scale] = inputs as readonly [TensorSpec, TensorSpec];
       const size = attributes['size'] as number;
       checkDType('cache-decompress', 'packed', packed, ['int32']);
-      checkDType('cache-decompress', 'scale', scale, FLOATS);
+      checkDType('cache-decompress', 'scale', scale, ['float32']);
       checkExactShape('cache-decompress', 'packed', packed, [...scale.shape, Math.ceil(size / 4)]);
       return [{ shape: [...scale.shape, size], dtype: 'float32' }];
     },

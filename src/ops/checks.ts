@@ -1,11 +1,12 @@
 import { type ErrorCode, GpuosError } from '../errors.ts';
+import { DTYPES } from './dtype.ts';
 import type { DType, Shape, TensorSpec } from './define.ts';
 import { formatShape, sameShape } from './shape.ts';
 
-export const FLOATS: readonly DType[] = ['float32'];
-export const NUMBERS: readonly DType[] = ['float32', 'int32'];
+export const FLOATS: readonly DType[] = ['float32', 'float16', 'bfloat16'];
+export const NUMBERS: readonly DType[] = ['float32', 'int32', 'float16', 'bfloat16'];
 export const BOOLS: readonly DType[] = ['bool'];
-export const ANY: readonly DType[] = ['float32', 'int32', 'bool'];
+export const ANY = DTYPES;
 
 /** Element `i` of a list that is known to have it: inputs are counted before an operator's functions see them. */
 export function at<T>(list: readonly T[], i: number): T {
@@ -26,6 +27,16 @@ export function checkDType(operator: string, input: string, spec: TensorSpec, al
   if (!allowed.includes(spec.dtype)) {
     throw refuse('GPUOS_DTYPE_MISMATCH', operator, `${input} is ${spec.dtype}; it must be ${allowed.join(' or ')}.`);
   }
+}
+
+/** Throws GPUOS_DTYPE_MISMATCH unless all inputs have one dtype, that of the first, and one of these. */
+export function checkOneDType(operator: string, names: readonly string[], inputs: readonly TensorSpec[], allowed: readonly DType[]): DType {
+  const first = at(inputs, 0);
+  for (let i = 0; i < inputs.length; i++) {
+    checkDType(operator, at(names, i), at(inputs, i), allowed);
+    if (i > 0) checkSameDType(operator, [at(names, 0), at(names, i)], first, at(inputs, i));
+  }
+  return first.dtype;
 }
 
 /** Throws GPUOS_DTYPE_MISMATCH unless both have the same dtype. */

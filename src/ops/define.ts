@@ -1,8 +1,8 @@
 import { checkAttributes, inputCounts, wrongInputCount } from './attributes.ts';
+import { type DType, isHalf } from './dtype.ts';
 import { checkExtent } from './shape.ts';
 
-/** dtypes of tensors. On a device every element, bool included, takes 4 bytes (float16 and bfloat16 arrive with the CUDA device). */
-export type DType = 'float32' | 'int32' | 'bool';
+export type { DType } from './dtype.ts';
 export type Shape = readonly number[];
 
 /** What is known of a tensor before it has values. */
@@ -102,7 +102,15 @@ export function defineOperator(definition: OperatorDefinition): OperatorDefiniti
     ...checked,
     expand(builder, inputs, attributes) {
       if (inputs.length < least || inputs.length > most) throw wrongInputCount(definition, inputs.length);
-      return expand(builder, inputs, checkAttributes(definition, attributes));
+      const checked = checkAttributes(definition, attributes);
+      if (!inputs.some((input) => isHalf(builder.spec(input).dtype))) return expand(builder, inputs, checked);
+      // A composite is one operator: of halves, too, it is computed in float32 and rounded once.
+      const { dtype } = infer(inputs.map(builder.spec), checked)[0] as TensorSpec;
+      const wide = inputs.map((input) =>
+        isHalf(builder.spec(input).dtype) ? builder.apply('cast', [input], { dtype: 'float32' }) : input,
+      );
+      const result = expand(builder, wide, checked);
+      return builder.spec(result).dtype === dtype ? result : builder.apply('cast', [result], { dtype });
     },
   };
 }

@@ -1,5 +1,6 @@
 import { ANY, at, BOOLS, checkDType, checkSameDType, FLOATS, NUMBERS, refuse } from './checks.ts';
 import { type Attributes, type DType, defineOperator, type OperatorDefinition, type TensorSpec } from './define.ts';
+import { isFloat } from './dtype.ts';
 import type { MapName } from './program.ts';
 import { broadcastPair, noBroadcast } from './shape.ts';
 
@@ -12,7 +13,7 @@ export interface MapRule {
   readonly condition?: true;
   /** `same` as the operands, `bool`, or the `dtype` attribute. */
   readonly result: 'same' | 'bool' | 'attribute';
-  /** Formula, and what happens at the edges. Float results are those of the formula in real arithmetic, rounded to float32. */
+  /** Formula, and what happens at the edges. Float results are those of the formula in real arithmetic, rounded to float32, and from there to a narrower dtype. */
   readonly about: string;
 }
 
@@ -99,7 +100,9 @@ export const MAPS: Readonly<Record<MapName, MapRule>> = {
     inputs: X,
     operands: ANY,
     result: 'attribute',
-    about: 'x in another dtype; to int32: truncates, NaN gives 0, out of range saturates; to bool: x is not 0 (true for NaN)',
+    about:
+      'x in another dtype; to int32: truncates, NaN gives 0, out of range saturates; to bool: x is not 0 (true for NaN); ' +
+      'to float16 and bfloat16: by way of float32, halves to even',
   },
 };
 
@@ -144,7 +147,7 @@ function mapOperator(name: MapName, rule: MapRule): OperatorDefinition {
 function inferFloat(name: string): OperatorDefinition['infer'] {
   return (inputs) => {
     checkDType(name, 'x', at(inputs, 0), FLOATS);
-    return [{ shape: at(inputs, 0).shape, dtype: 'float32' }];
+    return [{ shape: at(inputs, 0).shape, dtype: at(inputs, 0).dtype }];
   };
 }
 
@@ -153,7 +156,7 @@ export function clipBounds(dtype: DType, attributes: Attributes): readonly [numb
   const min = attributes['min'] as number;
   const max = attributes['max'] as number;
   if (!(min <= max)) throw refuse('GPUOS_BAD_ATTRIBUTE', 'clip', `attribute min is ${min} and max is ${max}; min must not be above max.`);
-  if (dtype === 'float32') return [min, max];
+  if (isFloat(dtype)) return [min, max];
   for (const bound of [min, max]) {
     if (Number.isFinite(bound) && !Number.isInteger(bound)) {
       throw refuse('GPUOS_BAD_ATTRIBUTE', 'clip', `a bound is ${bound}; for int32 it must be an integer or infinite.`);

@@ -1,4 +1,4 @@
-import { at, checkDType, checkExactShape, checkRank, FLOATS, mismatch } from './checks.ts';
+import { checkExactShape, checkOneDType, checkRank, FLOATS, mismatch } from './checks.ts';
 import { type Attributes, defineOperator, type OperatorDefinition, type Shape, type TensorSpec } from './define.ts';
 import { broadcastPair, formatShape } from './shape.ts';
 
@@ -46,13 +46,13 @@ export const MATRIX_OPERATORS: readonly OperatorDefinition[] = [
       activation: { type: 'string', default: 'none', values: ACTIVATIONS, about: 'map applied to the result' },
     },
     infer(inputs, attributes) {
-      for (let i = 0; i < inputs.length; i++) checkDType('matmul', at(['a', 'b', 'bias'], i), at(inputs, i), FLOATS);
+      const dtype = checkOneDType('matmul', ['a', 'b', 'bias'], inputs, FLOATS);
       const [a, b, bias] = inputs as readonly [TensorSpec, TensorSpec, TensorSpec?];
       checkRank('matmul', 'a', a, 2);
       checkRank('matmul', 'b', b, 2);
       const { batch, m, n } = matmulSizes(a.shape, b.shape, attributes);
       if (bias) checkExactShape('matmul', 'bias', bias, [n]);
-      return [{ shape: [...batch, m, n], dtype: 'float32' }];
+      return [{ shape: [...batch, m, n], dtype }];
     },
   }),
 ];

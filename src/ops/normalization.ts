@@ -1,4 +1,4 @@
-import { at, checkDType, checkExactShape, checkRank, FLOATS } from './checks.ts';
+import { at, checkDType, checkExactShape, checkRank, checkSameDType, FLOATS } from './checks.ts';
 import { defineOperator, type ExpressionBuilder, type OperatorDefinition } from './define.ts';
 import { expandMean } from './reduction.ts';
 import { normalizeAxis } from './shape.ts';
@@ -10,7 +10,7 @@ function inferAlongAxis(name: string): OperatorDefinition['infer'] {
     const x = at(inputs, 0);
     checkDType(name, 'x', x, FLOATS);
     normalizeAxis(name, attributes['axis'] as number, x.shape.length);
-    return [{ shape: x.shape, dtype: 'float32' }];
+    return [{ shape: x.shape, dtype: x.dtype }];
   };
 }
 
@@ -29,10 +29,10 @@ function inferOverLastAxis(name: string, parameters: readonly string[]): Operato
     checkRank(name, 'x', x, 1);
     for (let i = 1; i < inputs.length; i++) {
       const parameter = at(parameters, i - 1);
-      checkDType(name, parameter, at(inputs, i), FLOATS);
+      checkSameDType(name, ['x', parameter], x, at(inputs, i));
       checkExactShape(name, parameter, at(inputs, i), [x.shape[x.shape.length - 1] as number]);
     }
-    return [{ shape: x.shape, dtype: 'float32' }];
+    return [{ shape: x.shape, dtype: x.dtype }];
   };
 }
 

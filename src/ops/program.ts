@@ -1,4 +1,4 @@
-import type { DType } from './define.ts';
+import type { ComputeType, DType } from './dtype.ts';
 
 /**
  * The intermediate form of a fused kernel: what the planner hands to a device's compiler.
@@ -10,6 +10,10 @@ import type { DType } from './define.ts';
  *
  * Shapes never occur here. They are run-time parameters, so one compiled kernel serves every shape
  * with the same access pattern, and the compiler's cache is keyed by the program alone.
+ *
+ * Nodes have values of the dtypes that are computed with. float16 and bfloat16 are in memory only: an input of them is a
+ * float32 node, and an output rounds the float32 node that it stores. Where a value goes on within the program as if it
+ * had been stored in between, `round-float16` or `round-bfloat16` says so.
  */
 export interface Program {
   readonly inputs: readonly ProgramInput[];
@@ -26,6 +30,7 @@ export interface Program {
 }
 
 export interface ProgramInput {
+  /** That of memory; the node's is the one that it is computed in. */
   readonly dtype: DType;
   /**
    * Stride along the columns: 1 (contiguous), 0 (the same element for the whole row: broadcast), or
@@ -35,20 +40,24 @@ export interface ProgramInput {
 }
 
 export type ProgramNode =
-  | { readonly kind: 'input'; readonly input: number; readonly dtype: DType }
-  | { readonly kind: 'constant'; readonly value: number; readonly dtype: DType }
-  | { readonly kind: 'scalar'; readonly scalar: number; readonly dtype: DType }
+  | { readonly kind: 'input'; readonly input: number; readonly dtype: ComputeType }
+  | { readonly kind: 'constant'; readonly value: number; readonly dtype: ComputeType }
+  | { readonly kind: 'scalar'; readonly scalar: number; readonly dtype: ComputeType }
   /** An element-wise operation. `args` are node indices; `dtype` is that of the result. */
-  | { readonly kind: 'map'; readonly op: MapName; readonly args: readonly number[]; readonly dtype: DType }
+  | { readonly kind: 'map'; readonly op: MapName | RoundName; readonly args: readonly number[]; readonly dtype: ComputeType }
   /** A reduction of a FULL node over the columns; the result is ROW. */
-  | { readonly kind: 'reduce'; readonly op: ReduceName; readonly arg: number; readonly dtype: DType };
+  | { readonly kind: 'reduce'; readonly op: ReduceName; readonly arg: number; readonly dtype: ComputeType };
 
 export interface ProgramOutput {
   readonly node: number;
+  /** That of memory: float16 and bfloat16 round a float32 node. */
   readonly dtype: DType;
   /** `full`: rows x columns, contiguous along the columns, run-time row strides; `row`: one element a row. */
   readonly space: 'full' | 'row';
 }
+
+/** float32 to the nearest value (halves to even) that the narrower dtype has, as a float32. */
+export type RoundName = 'round-float16' | 'round-bfloat16';
 
 /** What an element-wise operation can be. Argument and result types are in `MAPS` of `ops/map.ts`. */
 export type MapName =
@@ -142,7 +151,7 @@ export type ReduceName = 'sum' | 'prod' | 'max' | 'min' | 'any' | 'all' | 'argma
  *  - then the scalars (float32 bits or int32, as the node's dtype states).
  * With outerRank 0, tile t of T takes the columns [t*c, min(columns, (t+1)*c)) with c = ceil(columns/T/16)*16,
  * and a program with a reduction is always run with one tile.
- * Elements of every dtype, bool included, are 4 bytes in device memory (bool: int32 0 or 1).
+ * Elements are 4 bytes in device memory (bool: int32 0 or 1), of float16 and bfloat16 2.
  */
 export interface ProgramLayout {
   readonly pointers: number;

@@ -1,5 +1,6 @@
-import { ANY, at, BOOLS, checkDType, mismatch, NUMBERS } from './checks.ts';
+import { ANY, at, BOOLS, checkDType, FLOATS, mismatch, NUMBERS } from './checks.ts';
 import { type Attributes, type DType, defineOperator, type ExpressionBuilder, type OperatorDefinition, type TensorSpec } from './define.ts';
+import { isFloat } from './dtype.ts';
 import type { ReduceName } from './program.ts';
 import { elementCount, formatShape, normalizeAxes, normalizeAxis, reducedShape } from './shape.ts';
 
@@ -96,13 +97,13 @@ export const REDUCTION_OPERATORS: readonly OperatorDefinition[] = [
     name: 'mean',
     family: 'reduction',
     kind: 'composite',
-    about: 'sum / n in float32; int32 and bool are cast; NaN for no elements',
+    about: 'sum / n in float32; int32 and bool are cast and give float32; NaN for no elements',
     inputs: ['x'],
     attributes: AXES_ATTRIBUTES,
     infer(inputs, attributes) {
       const x = at(inputs, 0);
       checkDType('mean', 'x', x, ANY);
-      return [{ shape: reducedAxes('mean', x.shape, attributes).shape, dtype: 'float32' }];
+      return [{ shape: reducedAxes('mean', x.shape, attributes).shape, dtype: isFloat(x.dtype) ? x.dtype : 'float32' }];
     },
     expand(builder, inputs, attributes) {
       const x = at(inputs, 0);
@@ -119,8 +120,8 @@ export const REDUCTION_OPERATORS: readonly OperatorDefinition[] = [
     attributes: AXES_ATTRIBUTES,
     infer(inputs, attributes) {
       const x: TensorSpec = at(inputs, 0);
-      checkDType('log-sum-exp', 'x', x, ['float32']);
-      return [{ shape: reducedAxes('log-sum-exp', x.shape, attributes).shape, dtype: 'float32' }];
+      checkDType('log-sum-exp', 'x', x, FLOATS);
+      return [{ shape: reducedAxes('log-sum-exp', x.shape, attributes).shape, dtype: x.dtype }];
     },
     expand(builder, inputs, attributes) {
       const x = at(inputs, 0);

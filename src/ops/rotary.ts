@@ -1,4 +1,4 @@
-import { at, checkDType, checkExactShape, checkRank, FLOATS, mismatch } from './checks.ts';
+import { checkExactShape, checkOneDType, checkRank, FLOATS, mismatch } from './checks.ts';
 import { defineOperator, type OperatorDefinition, type TensorSpec } from './define.ts';
 import { formatShape } from './shape.ts';
 
@@ -13,14 +13,14 @@ export const ROTARY_OPERATORS: readonly OperatorDefinition[] = [
     inputs: ['x', 'cos', 'sin'],
     attributes: { interleaved: { type: 'boolean', default: false, about: 'whether the two of a pair lie side by side' } },
     infer(inputs) {
-      for (let i = 0; i < inputs.length; i++) checkDType('rotary', at(['x', 'cos', 'sin'], i), at(inputs, i), FLOATS);
+      const dtype = checkOneDType('rotary', ['x', 'cos', 'sin'], inputs, FLOATS);
       const [x, cos, sin] = inputs as readonly [TensorSpec, TensorSpec, TensorSpec];
       checkRank('rotary', 'x', x, 2);
       const [s, d] = x.shape.slice(-2) as [number, number];
       if (d % 2 !== 0) throw mismatch('rotary', `x ${formatShape(x.shape)}: the last size ${d} is odd, so its elements do not pair up.`);
       checkExactShape('rotary', 'cos', cos, [s, d / 2]);
       checkExactShape('rotary', 'sin', sin, [s, d / 2]);
-      return [{ shape: x.shape, dtype: 'float32' }];
+      return [{ shape: x.shape, dtype }];
     },
   }),
 ];

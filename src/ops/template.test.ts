@@ -48,7 +48,7 @@ function evaluate(program: Program, inputs: readonly number[]): number {
     else if (node.kind === 'map') {
       expect(Math.max(...node.args), 'arguments come before the node').toBeLessThan(values.length);
       const [a, b, c] = node.args.map((arg) => values[arg] as number) as [number, number, number];
-      values.push(ELEMENTS[node.op]!(a, b, c));
+      values.push(ELEMENTS[node.op as MapName]!(a, b, c));
     } else throw new Error(`a template makes no ${node.kind}`);
   }
   return values[program.outputs[0]!.node] as number;

@@ -1,6 +1,6 @@
 import { GpuosError } from '../errors.ts';
 import { nearMatchHint } from '../spelling.ts';
-import type { DType } from './define.ts';
+import type { ComputeType } from './dtype.ts';
 import { operatorByName } from './index.ts';
 import { MAPS } from './map.ts';
 import type { MapName, Program, ProgramNode } from './program.ts';
@@ -131,9 +131,9 @@ class ExpressionParser {
 
   #map(op: MapName, args: readonly number[]): number {
     const specs = args.map((arg) => ({ shape: [], dtype: (this.#nodes[arg] as ProgramNode).dtype }));
-    let dtype: DType;
+    let dtype: ComputeType;
     try {
-      dtype = operatorByName(op).infer(specs, {})[0]?.dtype as DType;
+      dtype = operatorByName(op).infer(specs, {})[0]?.dtype as ComputeType;
     } catch (cause) {
       throw refuse(`In the expression, ${(cause as Error).message.split(' [')[0]}`);
     }

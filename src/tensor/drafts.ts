@@ -1,6 +1,7 @@
 import type { Device, KernelCall, OperandView } from '../runtime/device.ts';
 import { GpuosError } from '../errors.ts';
 import type { DType } from '../ops/define.ts';
+import { elementBytes } from '../ops/dtype.ts';
 import { matmulSizes } from '../ops/matrix.ts';
 import type { Program } from '../ops/program.ts';
 import { emitProgram, type Emission } from './emission.ts';
@@ -37,7 +38,6 @@ export interface Packing {
   readonly offsetBytes: number;
 }
 
-export const ELEMENT_BYTES = 4;
 /** A product of fewer rows than this reads its matrix once either way, so packing gains nothing. */
 const PACKING_ROWS = 4;
 /** Names in a fused operator's name. */
@@ -67,6 +67,11 @@ export class Drafting {
     if (isExternal(ref)) return (this.#graph.externals[~ref] as Graph['externals'][number]).info;
     const node = this.#graph.nodes[ref];
     return node === undefined ? (this.#fusion.copies[ref - this.#graph.nodes.length]?.info as ShapeInfo) : node.info;
+  }
+
+  /** Bytes that a value takes in memory. */
+  bytes(ref: number): number {
+    return this.info(ref).size * elementBytes(this.dtype(ref));
   }
 
   /** Nodes that get memory: read from outside their kernel, or wanted by the caller. */
@@ -212,7 +217,7 @@ export class Drafting {
       const elements = packing.elements(k, n);
       const source = { shape: [k, n], dtype: external.dtype, strides, offset: 0 };
       const call = packing.lower(source, { shape: [elements], dtype: external.dtype, strides: [1], offset: 0 });
-      index = this.packings.push({ external: ~b.base, key, elements, call, offsetBytes: b.view.offset * ELEMENT_BYTES }) - 1;
+      index = this.packings.push({ external: ~b.base, key, elements, call, offsetBytes: b.view.offset * elementBytes(external.dtype) }) - 1;
     }
     inputs[1] = { base: ~(this.#graph.externals.length + index), info: b.info, view: { strides: b.info.strides, offset: 0 } };
     return true;

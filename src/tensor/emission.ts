@@ -1,9 +1,10 @@
 import { GpuosError } from '../errors.ts';
 import type { DType } from '../ops/define.ts';
+import { computeType, isHalf } from '../ops/dtype.ts';
 import type { MapName, Program, ProgramInput, ProgramNode, ProgramOutput, ReduceName } from '../ops/program.ts';
 import { type Access, boundaries, mergeBoundaries, refine } from './access.ts';
 import type { Member, ProgramGroup } from './fusion.ts';
-import { type Graph, isExternal } from './graph.ts';
+import { type Graph, type GraphNode, isExternal } from './graph.ts';
 
 /** A program group as a kernel: the program, and its parameter block but for the addresses. */
 export interface Emission {
@@ -136,7 +137,7 @@ export function emitProgram(group: ProgramGroup, graph: Graph, options: Emission
       reads.push({ ref: access.ref, offset: access.offset });
       inputRowStrides.push(rowStrides);
       inputColumnStrides.push(stride);
-      node = nodes.push({ kind: 'input', input, dtype }) - 1;
+      node = nodes.push({ kind: 'input', input, dtype: computeType(dtype) }) - 1;
       inputKeys.set(key, node);
       costNs += LOAD_NS * (full ? total : rows);
     }
@@ -146,16 +147,29 @@ export function emitProgram(group: ProgramGroup, graph: Graph, options: Emission
     const external = graph.externals[~ref];
     if (external === undefined || external.kind === 'storage')
       throw new GpuosError('GPUOS_INTERNAL', `External ${~ref} is not a single value.`);
-    const key = external.kind === 'scalar' ? `s${~ref}` : `c${external.dtype}${Object.is(external.value, -0) ? '-0' : external.value}`;
+    const dtype = computeType(external.dtype);
+    const key = external.kind === 'scalar' ? `s${~ref}` : `c${dtype}${Object.is(external.value, -0) ? '-0' : external.value}`;
     let node = valueNodes.get(key);
     if (node === undefined) {
       node =
         external.kind === 'constant'
-          ? nodes.push({ kind: 'constant', value: external.value, dtype: external.dtype }) - 1
-          : nodes.push({ kind: 'scalar', scalar: scalarExternals.push(~ref) - 1, dtype: external.dtype }) - 1;
+          ? nodes.push({ kind: 'constant', value: external.value, dtype }) - 1
+          : nodes.push({ kind: 'scalar', scalar: scalarExternals.push(~ref) - 1, dtype }) - 1;
       valueNodes.set(key, node);
     }
     return node;
+  };
+
+  // A value goes on within the kernel as it would by way of memory: what is computed does not depend on what is fused.
+  const rounded = new Set<number>();
+  const memberNode = (member: number): number => {
+    const node = nodeOf.get(member) as number;
+    const { dtype } = graph.nodes[member] as Graph['nodes'][number];
+    if (!isHalf(dtype) || rounded.has(member)) return node;
+    const round = nodes.push({ kind: 'map', op: `round-${dtype}`, args: [node], dtype: 'float32' }) - 1;
+    nodeOf.set(member, round);
+    rounded.add(member);
+    return round;
   };
 
   for (const member of members) {
@@ -164,14 +178,16 @@ export function emitProgram(group: ProgramGroup, graph: Graph, options: Emission
     const name = graphNode.definition.name;
     const reduces = graphNode.definition.kind === 'reduce';
     const args = member.args.map((arg) => {
-      if ('member' in arg) return nodeOf.get(arg.member) as number;
+      if ('member' in arg) return memberNode(arg.member);
       if (isValue(arg.access.ref, graph)) return valueNode(arg.access.ref);
       return inputNode(arg.access, member.full || reduces);
     });
+    const dtype = computeType(graphNode.dtype);
     const node: ProgramNode = reduces
-      ? { kind: 'reduce', op: name as ReduceName, arg: args[0] as number, dtype: graphNode.dtype }
-      : { kind: 'map', op: name as MapName, args, dtype: graphNode.dtype };
+      ? { kind: 'reduce', op: name as ReduceName, arg: args[0] as number, dtype }
+      : { kind: 'map', op: name as MapName, args, dtype };
     nodeOf.set(member.node, nodes.push(node) - 1);
+    if (isExact(name, graphNode, graph)) rounded.add(member.node);
     costNs += (SIMPLE.has(name) || reduces ? SIMPLE_NS : COSTLY_NS) * (member.full || reduces ? total : rows);
   }
 
@@ -236,6 +252,18 @@ function isAligned(
     stride *= space.outer[i] as number;
   }
   return offset >= 0 && offset + Math.max(0, space.columns - 1) * columnStride < piece;
+}
+
+/** Operations whose result is one of the values of their operands' dtype. */
+const EXACT: ReadonlySet<string> = new Set([
+  ...['neg', 'abs', 'sign', 'maximum', 'minimum', 'select', 'floor', 'ceil', 'round', 'relu', 'relu6', 'max', 'min'],
+]);
+
+/** Whether the result needs no rounding to its dtype. */
+function isExact(name: string, { dtype, inputs }: GraphNode, graph: Graph): boolean {
+  if (!isHalf(dtype) || EXACT.has(name)) return true;
+  const [ref] = inputs as readonly [number];
+  return name === 'cast' && (isExternal(ref) ? graph.externals[~ref] : graph.nodes[ref])?.dtype === dtype;
 }
 
 function isValue(ref: number, graph: Graph): boolean {

@@ -1,6 +1,7 @@
 import { GpuosError } from '../errors.ts';
 import type { Attributes, DType, Shape } from '../ops/define.ts';
-import { DTYPES, type HostData } from '../ops/host-tensor.ts';
+import { DTYPES, isHalf } from '../ops/dtype.ts';
+import { type HostData, halfValue } from '../ops/host-tensor.ts';
 import { checkShape, formatValue } from '../ops/shape.ts';
 import type { System } from '../runtime/system.ts';
 import { Lifetimes } from './lifetime.ts';
@@ -55,7 +56,8 @@ export class Engine {
   }
 
   /**
-   * A tensor of these values, which are copied.
+   * A tensor of these values, which are copied. For float16 and bfloat16 they are rounded, and a Uint16Array is taken for
+   * the bits.
    * @throws GPUOS_BAD_SHAPE, GPUOS_SHAPE_MISMATCH, GPUOS_DTYPE_MISMATCH, GPUOS_OUT_OF_MEMORY
    */
   fromHost(values: ArrayLike<number | boolean>, shape: Shape, dtype: DType = 'float32'): Tensor {
@@ -79,7 +81,7 @@ export class Engine {
     }
     if (!ArrayBuffer.isView(values)) checkNumbers(values);
     const tensor = new Tensor(this, info, dtype, undefined, NO_INPUTS);
-    if (info.size === 1) tensor.value = inDType(Number(values[0]), dtype);
+    if (info.size === 1) tensor.value = isHalf(dtype) ? halfValue(values, 0, dtype) : inDType(Number(values[0]), dtype);
     else this.#upload(tensor, values);
     return tensor;
   }

@@ -1,4 +1,5 @@
 import type { Attributes, DType, OperatorDefinition } from '../ops/define.ts';
+import { DTYPES } from '../ops/dtype.ts';
 import type { ShapeInfo } from './shape-info.ts';
 import type { View } from './view.ts';
 
@@ -36,7 +37,7 @@ export type GraphExternal =
   /** A single value that is part of the form. */
   | { readonly kind: 'constant'; readonly info: ShapeInfo; readonly dtype: DType; readonly value: number };
 
-/** A small number for a dtype; as a bit, `1 << dtypeCode(dtype)`. */
-export const dtypeCode = (dtype: DType): number => (dtype === 'float32' ? 0 : dtype === 'int32' ? 1 : 2);
+/** A small number for a dtype, below 8; as a bit, `1 << dtypeCode(dtype)`. */
+export const dtypeCode = (dtype: DType): number => (dtype === 'float32' ? 0 : DTYPES.indexOf(dtype));
 
 export const isExternal = (ref: number): boolean => ref < 0;

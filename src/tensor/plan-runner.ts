@@ -1,5 +1,6 @@
 import { INLINE_WORDS, MAX_TILES, MOST_DEPENDENCIES, paramLines } from '../runtime/queue.ts';
 import { GpuosError } from '../errors.ts';
+import { elementBytes, isFloat } from '../ops/dtype.ts';
 import { MIN_POINTERS } from '../ops/program.ts';
 import type { Block } from '../runtime/heap.ts';
 import type { Dependency, Order, Queue } from '../runtime/queue.ts';
@@ -56,9 +57,9 @@ export class PlanRunner {
     const addresses = this.#addresses;
     this.#failed.clear();
     for (let i = 0; i < plan.externals; i++) {
-      const { storage, offset } = externals[i] as Tensor;
+      const { storage, offset, dtype } = externals[i] as Tensor;
       // What has no memory has no elements that anyone needs; a kernel may yet look at where the first would be.
-      addresses[i] = storage === undefined ? nowhere : storage.block.address + offset * 4;
+      addresses[i] = storage === undefined ? nowhere : storage.block.address + offset * elementBytes(dtype);
       if (storage === undefined) continue;
       const failure = this.#failureOf(queue, storage);
       if (failure !== undefined) this.#failed.set(i, failure);
@@ -276,7 +277,7 @@ export class PlanRunner {
     for (let i = 0; i < words.length; i++) i32[at + i] = words[i] as number;
     for (const { word, external } of stage.scalars) {
       const tensor = externals[external] as Tensor;
-      this.#word(i32, at + word, tensor.value as number, tensor.dtype === 'float32');
+      this.#word(i32, at + word, tensor.value as number, isFloat(tensor.dtype));
     }
   }
 
@@ -300,7 +301,7 @@ export class PlanRunner {
     words.set(stage.words);
     for (const { word, external } of stage.scalars) {
       const tensor = externals[external] as Tensor;
-      this.#word(words, word, tensor.value as number, tensor.dtype === 'float32');
+      this.#word(words, word, tensor.value as number, isFloat(tensor.dtype));
     }
     return queue.writeInline(step.slot, step.tiles, pointers, words as unknown as readonly number[], order);
   }

@@ -1,10 +1,11 @@
 import type { Device } from '../runtime/device.ts';
 import { GpuosError } from '../errors.ts';
 import { MIN_POINTERS, POINTER_BYTES } from '../ops/program.ts';
+import { elementBytes } from '../ops/dtype.ts';
 import type { Operators } from '../runtime/operators.ts';
 import { INLINE_POINTERS, INLINE_WORDS } from '../runtime/queue.ts';
 import { type Chain, formChains } from './chains.ts';
-import { Drafting, ELEMENT_BYTES, type Packing, type Task } from './drafts.ts';
+import { Drafting, type Packing, type Task } from './drafts.ts';
 import { Fusion, type FusionResult, type Operand } from './fusion.ts';
 import { type Graph, isExternal } from './graph.ts';
 import { runTiles, tilesFor } from './tiles.ts';
@@ -81,6 +82,8 @@ const REUSE_DISTANCE = 3;
 
 const align = (bytes: number): number => Math.ceil(bytes / ALIGN_BYTES) * ALIGN_BYTES;
 const NOTHING = new Int32Array(0);
+/** Of a parameter block. */
+const WORD_BYTES = 4;
 
 export interface PlannerHost {
   readonly device: Device;
@@ -152,7 +155,7 @@ export class Planner {
 
   #params(pointers: number, words: number): number {
     const at = this.#paramsBytes;
-    this.#paramsBytes += align(Math.max(MIN_POINTERS, pointers) * POINTER_BYTES + words * ELEMENT_BYTES);
+    this.#paramsBytes += align(Math.max(MIN_POINTERS, pointers) * POINTER_BYTES + words * WORD_BYTES);
     return at;
   }
 
@@ -182,10 +185,10 @@ export class Planner {
       const stages = chain.stages.map((task): Stage => {
         for (const node of task.writes) {
           if (ownedOf.has(node)) continue;
-          const bytes = this.#drafting.info(node).size * ELEMENT_BYTES;
           const waits = workspace.place(
             node,
-            bytes,
+            this.#drafting.bytes(node),
+            elementBytes(this.#drafting.dtype(node)),
             index,
             lastReader.get(node) ?? index,
             inRun.has(node) ? run.first : -1,
@@ -198,7 +201,7 @@ export class Planner {
         task.pointers.forEach((pointer, i) => {
           if (pointer === undefined) return;
           const { ref, offset } = pointer;
-          offsets[i] = offset * ELEMENT_BYTES;
+          offsets[i] = offset * elementBytes(this.#drafting.dtype(ref));
           if (isExternal(ref)) {
             pointers[i] = ~ref;
             outside.add(~ref);
@@ -254,7 +257,7 @@ export class Planner {
     return {
       steps,
       owned: [...ownedOf.keys()].map((node, i) => ({
-        bytes: this.#drafting.info(node).size * ELEMENT_BYTES,
+        bytes: this.#drafting.bytes(node),
         step: ownedSteps[i] as number,
       })),
       results: this.#results(ownedOf),
@@ -366,8 +369,9 @@ interface Slot {
   readonly offset: number;
   /** Room. */
   readonly bytes: number;
-  /** Bytes of what lies there. */
+  /** Bytes of what lies there, and of an element of it. */
   used: number;
+  unit: number;
   /** Last chain that reads what lies there. */
   until: number;
   /** First chain of the run that alone reads what lies there, piece by piece; -1: there is none. */
@@ -388,22 +392,25 @@ class Workspace {
    * Returns the chain that has to be complete before the place may be written, or -1. `run`: the first chain of
    * the run that alone reads the value, or -1. `inPlace`: it may lie where the chain itself reads its input.
    */
-  place(node: number, bytes: number, chain: number, lastReader: number, run: number, inPlace: boolean): number {
+  place(node: number, bytes: number, unit: number, chain: number, lastReader: number, run: number, inPlace: boolean): number {
     const size = align(Math.max(1, bytes));
     const fits = (slot: Slot): boolean => slot.bytes >= size && slot.bytes <= 2 * size;
     const isFree = (slot: Slot): boolean => slot.until < chain || (inPlace && slot.until === chain);
-    let slot = run >= 0 ? this.#slots.find((known) => known.run === run && isFree(known) && known.used === bytes) : undefined;
+    // Elements of another width would lie in other places, although the bytes are as many.
+    const alike = (slot: Slot): boolean => slot.used === bytes && slot.unit === unit;
+    let slot = run >= 0 ? this.#slots.find((known) => known.run === run && isFree(known) && alike(known)) : undefined;
     let waits = -1;
     if (slot === undefined) {
       slot = this.#slots.find((known) => known.until <= chain - REUSE_DISTANCE && fits(known));
       if (slot !== undefined) waits = slot.until;
     }
     if (slot === undefined) {
-      slot = { offset: this.bytes, bytes: size, used: bytes, until: lastReader, run: -1 };
+      slot = { offset: this.bytes, bytes: size, used: bytes, unit, until: lastReader, run: -1 };
       this.#slots.push(slot);
       this.bytes += size;
     }
     slot.used = bytes;
+    slot.unit = unit;
     slot.until = lastReader;
     slot.run = run;
     this.#offsets.set(node, slot.offset);

@@ -1,3 +1,5 @@
+import { isHalf } from '../ops/dtype.ts';
+import { fromHalfBits } from '../ops/half.ts';
 import { type HostData, hostData } from '../ops/host-tensor.ts';
 import type { System } from '../runtime/system.ts';
 import type { Lifetimes } from './lifetime.ts';
@@ -74,7 +76,7 @@ export class Reading {
   #fetch(tensor: Tensor): Fetched {
     const ready = this.#ready(tensor);
     try {
-      return this.#transfers.fetch(ready.storage as Storage, ready.offset, tensor.size);
+      return this.#transfers.fetch(ready.storage as Storage, ready.offset, tensor.size, tensor.dtype);
     } finally {
       if (ready !== tensor) this.#lifetimes.dispose(ready);
     }
@@ -88,8 +90,13 @@ export class Reading {
       if (each.error !== undefined) throw each.error;
     }
     const { device } = this.#system;
-    const at = (storage.block.address - device.viewBase) / 4 + offset;
     const { f32, i32 } = device.views();
+    if (isHalf(dtype)) {
+      const from = i32.byteOffset + storage.block.address - device.viewBase + 2 * offset;
+      const halves = new Uint16Array(i32.buffer, from, size);
+      return Float32Array.from(halves, (bits) => fromHalfBits(bits, dtype));
+    }
+    const at = (storage.block.address - device.viewBase) / 4 + offset;
     if (dtype === 'bool') return Uint8Array.from(i32.subarray(at, at + size));
     // All of it is written next, so it need not be zero first.
     const { buffer } = Buffer.allocUnsafeSlow(size * 4);

@@ -1,6 +1,16 @@
 import { GpuosError } from '../errors.ts';
 import { checkInputCount } from '../ops/attributes.ts';
-import { type Attributes, type DType, defineOperator, type ExpressionBuilder, type OperatorDefinition, type Shape } from '../ops/define.ts';
+import {
+  type Attributes,
+  type DType,
+  defineOperator,
+  type ExpressionBuilder,
+  type OperatorDefinition,
+  type Shape,
+  type TensorSpec,
+} from '../ops/define.ts';
+import { DTYPES, isFloat, isHalf } from '../ops/dtype.ts';
+import { roundToHalf } from '../ops/half.ts';
 import { operatorByName } from '../ops/index.ts';
 import { formatValue } from '../ops/shape.ts';
 import { MAPS } from '../ops/map.ts';
@@ -115,7 +125,7 @@ export class Recorder {
 
   /** A scalar that only one operation knows. */
   hidden(value: number, dtype: DType): Tensor {
-    if (dtype !== 'float32' && inDType(value, dtype) !== value) {
+    if (!isFloat(dtype) && inDType(value, dtype) !== value) {
       throw new GpuosError(
         'GPUOS_DTYPE_MISMATCH',
         `${formatValue(value)} is no value of ${dtype}, which the other operand has; cast that first.`,
@@ -140,6 +150,9 @@ export class Recorder {
     if (definition.kind === 'composite' && definition.expand !== undefined) {
       return [this.#expand(definition.expand, inputs, checked)];
     }
+    if (definition.kind === 'fixed' && (specs.some(isOfHalves) || inputs.some(isOfHalves))) {
+      return this.#inFloat32(definition, inputs, checked, specs);
+    }
     if (definition.name === 'matmul') return [this.#matmul(definition, inputs, checked, shapeInfo(spec.shape))];
     const info = shapeInfo(spec.shape);
     if (definition.kind === 'view') return [this.#view(operation, inputs[0] as Tensor, info)];
@@ -158,6 +171,34 @@ export class Recorder {
     }
     this.#submission.submitIfFull(outputs);
     return outputs;
+  }
+
+  /**
+   * A fixed operator of float16 or bfloat16: devices have them in float32, so what is read is widened before, and the
+   * result rounded after. These casts are recorded like any other, and fuse with what makes or uses the values.
+   */
+  #inFloat32(definition: OperatorDefinition, inputs: readonly Tensor[], attributes: Attributes, specs: readonly TensorSpec[]): Tensor[] {
+    const between: Tensor[] = [];
+    const cast = (x: Tensor, dtype: DType): Tensor =>
+      this.#push(this.#operations.of(operatorByName('cast'), CASTS[dtype]), x.info, dtype, [x]);
+    try {
+      const wide = inputs.map((input) => {
+        if (!isHalf(input.dtype)) return input;
+        const widened = cast(input, 'float32');
+        between.push(widened);
+        return widened;
+      });
+      const own = attributes['dtype'] === undefined ? attributes : { ...attributes, dtype: 'float32' };
+      const results = this.#apply(definition, wide, own);
+      return results.map((result, i) => {
+        const { dtype } = specs[i] as TensorSpec;
+        if (result.dtype === dtype) return result;
+        between.push(result);
+        return cast(result, dtype);
+      });
+    } finally {
+      for (const tensor of between) this.#lifetimes.dispose(tensor);
+    }
   }
 
   #push(operation: Operation, info: ShapeInfo, dtype: DType, inputs: readonly Tensor[]): Tensor {
@@ -250,7 +291,15 @@ export class Recorder {
   };
 }
 
+const isOfHalves = (spec: TensorSpec): boolean => isHalf(spec.dtype);
+
+/** Attributes of casts; frozen, so that they are checked once. */
+const CASTS = Object.fromEntries(DTYPES.map((dtype) => [dtype, Object.freeze({ dtype })])) as unknown as Readonly<
+  Record<DType, Attributes>
+>;
+
 /** The value that a device would hold. */
 export function inDType(value: number, dtype: DType): number {
+  if (isHalf(dtype)) return roundToHalf(value, dtype);
   return dtype === 'float32' ? Math.fround(value) : dtype === 'int32' ? value | 0 : Number(value !== 0);
 }

@@ -100,7 +100,7 @@ export class Recording {
     let hash = this.#recordedHash;
     tape[at] = operation.id;
     hash = Math.imul(hash ^ operation.id, HASH_FACTOR);
-    const type = (tensor.info.id << 2) | dtypeCode(tensor.dtype);
+    const type = (tensor.info.id << 3) | dtypeCode(tensor.dtype);
     tape[at + 1] = type;
     hash = Math.imul(hash ^ type, HASH_FACTOR);
     const shape = (inputs.length << 4) | tensor.output;
@@ -192,14 +192,14 @@ export class Recording {
     const { storage } = input;
     this.#put(input.info.id);
     if (storage === undefined) {
-      this.#put(dtypeCode(input.dtype) | (input.constant ? 4 : 8));
+      this.#put(dtypeCode(input.dtype) | (input.constant ? 8 : 16));
       if (!input.constant) return;
       float[0] = input.value as number;
       this.#put(bits[0] as number);
       this.#put(bits[1] as number);
       return;
     }
-    this.#put(dtypeCode(input.dtype) | (storage.products >= REUSED_PRODUCTS ? 32 : 16));
+    this.#put(dtypeCode(input.dtype) | (storage.products >= REUSED_PRODUCTS ? 64 : 32));
     this.#put(isContiguous(input.info, input) ? -1 : strideIds.id(input.strides.join()));
   }
 

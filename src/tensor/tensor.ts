@@ -61,7 +61,7 @@ export class Tensor {
   }
 
   /**
-   * The values, row-major: Float32Array, Int32Array or Uint8Array (bool).
+   * The values, row-major: Float32Array (float32, float16, bfloat16), Int32Array or Uint8Array (bool).
    * @throws (rejects) the GpuosError of the task that made it
    */
   data(): Promise<HostData> {

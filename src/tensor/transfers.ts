@@ -1,5 +1,7 @@
 import { MIN_POINTERS } from '../ops/program.ts';
 import type { DType } from '../ops/define.ts';
+import { elementBytes, isHalf } from '../ops/dtype.ts';
+import { toHalfBits } from '../ops/half.ts';
 import type { KernelCall } from '../runtime/device.ts';
 import type { Heap } from '../runtime/heap.ts';
 import type { Dependency, Order } from '../runtime/queue.ts';
@@ -63,39 +65,44 @@ export class Transfers {
     const { device, heap, hostHeap } = this.#system;
     const queue = this.#system.queue(0);
     queue.refresh();
-    const written = new Storage(hostHeap, hostHeap.allocate(values.length * 4, queue.mark, true));
+    const written = new Storage(hostHeap, hostHeap.allocate(values.length * elementBytes(dtype), queue.mark, true));
     const { f32, i32 } = device.views();
     const at = (written.block.address - device.viewBase) / 4;
-    if (dtype === 'float32') f32.set(values as ArrayLike<number>, at);
+    if (isHalf(dtype)) {
+      const bits = new Uint16Array(i32.buffer, i32.byteOffset + 4 * at, values.length);
+      if (values instanceof Uint16Array) bits.set(values);
+      else for (let i = 0; i < values.length; i++) bits[i] = toHalfBits(Number(values[i]), dtype);
+    } else if (dtype === 'float32') f32.set(values as ArrayLike<number>, at);
     else if (dtype === 'int32') i32.set(values as ArrayLike<number>, at);
     else for (let i = 0; i < values.length; i++) i32[at + i] = values[i] ? 1 : Number.isNaN(values[i]) ? 1 : 0;
     if (this.#shared || values.length === 0) return written;
     try {
-      return this.#copy(written, 0, values.length, heap);
+      return this.#copy(written, 0, values.length, dtype, heap);
     } finally {
       written.release();
     }
   }
 
   /** `size` values of complete or coming memory where the host can read them once `storage`'s producer is done; that is to be released. */
-  fetch(origin: Storage, offset: number, size: number): Fetched {
+  fetch(origin: Storage, offset: number, size: number, dtype: DType): Fetched {
     const { hostHeap } = this.#system;
     if (origin.isOf(hostHeap) || origin.error !== undefined || size === 0) return { storage: origin.retain(), offset, origin };
-    return { storage: this.#copy(origin, offset, size, hostHeap), offset: 0, origin };
+    return { storage: this.#copy(origin, offset, size, dtype, hostHeap), offset: 0, origin };
   }
 
-  #copy(source: Storage, offset: number, size: number, heap: Heap): Storage {
+  #copy(source: Storage, offset: number, size: number, dtype: DType, heap: Heap): Storage {
     const { device } = this.#system;
     const queue = this.#system.queue(0);
-    const view = { shape: [size], dtype: 'float32', strides: [1], offset: 0 } as const;
+    const bytes = elementBytes(dtype);
+    const view = { shape: [size], dtype, strides: [1], offset: 0 } as const;
     const call = device.lowerCopy(view, view);
-    const target = new Storage(heap, heap.allocate(size * 4, queue.mark));
+    const target = new Storage(heap, heap.allocate(size * bytes, queue.mark));
     const dependencies: Dependency[] = source.producer >= queue.mark ? [{ queue: 0, sequence: source.producer }] : [];
     try {
       target.producer = submitCall(
         this.#system,
         call,
-        (pointer) => ('input' in pointer ? source.block.address + 4 * offset : target.block.address),
+        (pointer) => ('input' in pointer ? source.block.address + bytes * offset : target.block.address),
         tilesFor(device, call.costNs, call.units),
         { after: target.block.lastUse, dependencies },
       );

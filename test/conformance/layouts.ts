@@ -5,7 +5,7 @@ import type { Tensor } from '../../src/tensor/tensor.ts';
 import type { Random } from './random.ts';
 
 /** What lies between the elements of a view and must not be read. */
-const GARBAGE = { float32: Number.NaN, int32: 0x7fc00bad, bool: 1 } as const;
+const GARBAGE = { float32: Number.NaN, float16: Number.NaN, bfloat16: Number.NaN, int32: 0x7fc00bad, bool: 1 } as const;
 
 /**
  * The tensor on a device: contiguous, or as a view (transposed, sliced, stepped through, reversed) of

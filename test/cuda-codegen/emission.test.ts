@@ -9,12 +9,12 @@ import { emitProgram, programHeaders } from '../../src/backends/cuda/codegen/ind
 import { readInjectable } from '../../src/backends/cuda/elf/injectable.ts';
 import { RESIDENT_OPTIONS } from '../../src/backends/cuda/source.ts';
 import { runTool } from '../cuda/toolkit.ts';
-import type { DType } from '../../src/ops/define.ts';
+import { type ComputeType, type HalfType, isHalf } from '../../src/ops/dtype.ts';
 import { MAPS } from '../../src/ops/map.ts';
 import type { MapName, Program, ProgramNode, ReduceName } from '../../src/ops/program.ts';
 import { REDUCES } from '../../src/ops/reduction.ts';
 
-const input = (i: number, dtype: DType = 'float32'): ProgramNode => ({ kind: 'input', input: i, dtype });
+const input = (i: number, dtype: ComputeType = 'float32'): ProgramNode => ({ kind: 'input', input: i, dtype });
 const map = (op: MapName, ...args: number[]): ProgramNode => ({ kind: 'map', op, args, dtype: 'float32' });
 const reduce = (op: ReduceName, arg: number): ProgramNode => ({ kind: 'reduce', op, arg, dtype: 'float32' });
 
@@ -33,9 +33,9 @@ function floats(
   };
 }
 
-function mapProgram(op: MapName, operand: DType, result: DType): Program {
+function mapProgram(op: MapName, operand: ComputeType, result: ComputeType): Program {
   const count = MAPS[op].inputs.length;
-  const dtypes = Array.from({ length: count }, (_, i): DType => (MAPS[op].condition && i === 0 ? 'bool' : operand));
+  const dtypes = Array.from({ length: count }, (_, i): ComputeType => (MAPS[op].condition && i === 0 ? 'bool' : operand));
   return {
     inputs: dtypes.map((dtype) => ({ dtype, columnStride: 1 })),
     scalars: 0,
@@ -45,13 +45,31 @@ function mapProgram(op: MapName, operand: DType, result: DType): Program {
   };
 }
 
-function reduceProgram(op: ReduceName, dtype: DType, outerRank: number): Program {
+function reduceProgram(op: ReduceName, dtype: ComputeType, outerRank: number): Program {
   const result = REDUCES[op].result === 'int32' ? 'int32' : dtype;
   return {
     inputs: [{ dtype, columnStride: 1 }],
     scalars: 0,
     nodes: [input(0, dtype), { kind: 'reduce', op, arg: 0, dtype: result }],
     outputs: [{ node: 1, dtype: result, space: 'row' }],
+    outerRank,
+  };
+}
+
+/** Halves read contiguous, strided and as one element a row, rounded on the way, stored as elements and as a row's. */
+function halves(dtype: HalfType, outerRank: number): Program {
+  return {
+    inputs: ([1, 'strided', 0] as const).map((columnStride) => ({ dtype, columnStride })),
+    scalars: 0,
+    nodes: [
+      ...[input(0), input(1), input(2), map('mul', 0, 1)],
+      { kind: 'map', op: `round-${dtype}`, args: [3], dtype: 'float32' },
+      ...[map('add', 4, 2), reduce('sum', 5)],
+    ],
+    outputs: [
+      { node: 5, dtype, space: 'full' },
+      { node: 6, dtype, space: 'row' },
+    ],
     outerRank,
   };
 }
@@ -84,7 +102,7 @@ function heavy(): Program {
   return floats(nodes, 0);
 }
 
-const RESULTS: readonly DType[] = ['float32', 'int32', 'bool'];
+const RESULTS: readonly ComputeType[] = ['float32', 'int32', 'bool'];
 const PROGRAMS: Record<string, Program> = {
   softmax: floats(SOFTMAX, 2),
   softmax_of_one_row: floats(SOFTMAX, 0),
@@ -101,6 +119,7 @@ const PROGRAMS: Record<string, Program> = {
 };
 for (const [name, rule] of Object.entries(MAPS) as [MapName, (typeof MAPS)[MapName]][]) {
   for (const dtype of rule.operands) {
+    if (isHalf(dtype)) continue; // computed in float32
     for (const result of rule.result === 'attribute' ? RESULTS : [rule.result === 'bool' ? ('bool' as const) : dtype]) {
       PROGRAMS[`map_of_${name.replaceAll('-', '_')}_${dtype}_${result}`] = mapProgram(name, dtype, result);
     }
@@ -108,13 +127,22 @@ for (const [name, rule] of Object.entries(MAPS) as [MapName, (typeof MAPS)[MapNa
 }
 for (const [name, rule] of Object.entries(REDUCES) as [ReduceName, (typeof REDUCES)[ReduceName]][]) {
   for (const dtype of rule.operands) {
+    if (isHalf(dtype)) continue;
     for (const outerRank of [0, 2]) PROGRAMS[`reduction_${name}_${dtype}_${outerRank}`] = reduceProgram(name, dtype, outerRank);
   }
+}
+
+for (const dtype of ['float16', 'bfloat16'] as const) {
+  for (const outerRank of [0, 2]) PROGRAMS[`${dtype}_${outerRank}`] = halves(dtype, outerRank);
 }
 
 describe('the text of emitted programs', () => {
   test('a sum of two tensors', () => {
     expect(emitProgram(floats([input(0), input(1), map('add', 0, 1)], 0, 'full', [1, 1]), 'operator_sum')).toMatchSnapshot();
+  });
+
+  test('halves', () => {
+    expect(emitProgram(halves('float16', 1), 'operator_halves')).toMatchSnapshot();
   });
 
   test('softmax over rows', () => {

@@ -4,10 +4,12 @@
  */
 import { emitProgram } from '../../src/backends/cuda/codegen/index.ts';
 import type { DType } from '../../src/ops/define.ts';
+import { elementBytes, isHalf } from '../../src/ops/dtype.ts';
+import { fromHalfBits, toHalfBits } from '../../src/ops/half.ts';
 import { MIN_POINTERS, type Program } from '../../src/ops/program.ts';
 import { compileEmulated, type DeviceMemory, deviceMemory, type Emulated } from '../cuda/emulation/emulation.ts';
 import { evaluateRow } from '../wasm-codegen/evaluator.ts';
-import { type Case, describe, type Placement } from '../wasm-codegen/machine.ts';
+import { type Case, describe, type Placement, stored } from '../wasm-codegen/machine.ts';
 
 const GUARD = 16;
 const SIZE = 1 << 22;
@@ -18,6 +20,7 @@ export type Run = (params: Uint8Array, tiles: number) => number;
 let memory: DeviceMemory | undefined;
 let words: Int32Array;
 let floats: Float32Array;
+let halves: Uint16Array;
 let base: bigint;
 
 function reset(): void {
@@ -25,15 +28,21 @@ function reset(): void {
     memory = deviceMemory(SIZE);
     words = new Int32Array(memory.bytes.buffer, memory.bytes.byteOffset, SIZE / 4);
     floats = new Float32Array(memory.bytes.buffer, memory.bytes.byteOffset, SIZE / 4);
+    halves = new Uint16Array(memory.bytes.buffer, memory.bytes.byteOffset, SIZE / 2);
     base = memory.address;
   }
   for (let i = 0; i < words.length; i++) words[i] = 0x5a5a0000 + (i & 0xffff);
 }
 
-const read = (element: number, dtype: DType): number => (dtype === 'float32' ? floats[element]! : words[element]!);
-function write(element: number, dtype: DType, value: number): void {
-  if (dtype === 'float32') floats[element] = value;
-  else words[element] = value;
+/** Of the element at a distance in bytes from the memory's start. */
+function read(at: number, dtype: DType): number {
+  if (isHalf(dtype)) return fromHalfBits(halves[at / 2]!, dtype);
+  return dtype === 'float32' ? floats[at / 4]! : words[at / 4]!;
+}
+function write(at: number, dtype: DType, value: number): void {
+  if (isHalf(dtype)) halves[at / 2] = toHalfBits(value, dtype);
+  else if (dtype === 'float32') floats[at / 4] = value;
+  else words[at / 4] = value;
 }
 
 function extent(placement: Placement, dims: readonly number[], columns: number): { low: number; size: number } {
@@ -79,28 +88,31 @@ export function check(test: Case, run: Run, same: (actual: number, expected: num
   reset();
   let random = 1;
   // Views begin anywhere: vectors are aligned or not, as it comes.
-  let top = GUARD;
-  const place = (size: number): number => {
+  let top = 4 * GUARD;
+  const place = (size: number, dtype: DType): number => {
+    const bytes = elementBytes(dtype);
     random = (Math.imul(random, 1664525) + 1013904223) | 0;
-    top += (random >>> 8) % 3 === 0 ? (random >>> 16) % 4 : -top & 3;
+    top += -top & 15;
+    if ((random >>> 8) % 3 === 0) top += bytes * ((random >>> 16) % (16 / bytes));
     const start = top;
-    top += size + GUARD;
-    if (top > SIZE / 4) throw new Error('the operands do not fit');
+    top += size * bytes + 4 * GUARD;
+    if (top > SIZE) throw new Error('the operands do not fit');
     return start;
   };
   const origins = program.inputs.map((input, i) => {
     const { low, size } = extent(test.inputs[i]!, dims, columns);
-    const start = place(size);
-    for (let e = 0; e < size; e++) write(start + e, input.dtype, test.value(input.dtype));
-    return start - low;
+    const bytes = elementBytes(input.dtype);
+    const start = place(size, input.dtype);
+    for (let e = 0; e < size; e++) write(start + e * bytes, input.dtype, test.value(input.dtype));
+    return start - low * bytes;
   });
   const rows = dims.reduce((a, b) => a * b, 1);
   const outputs = program.outputs.map((output, o) => {
     const into = test.inPlace[o]!;
     if (into >= 0) return origins[into]!;
-    if (output.space === 'row') return place(rows);
+    if (output.space === 'row') return place(rows, output.dtype);
     const { low, size } = extent(test.outputs[o]!, dims, columns);
-    return place(size) - low;
+    return place(size, output.dtype) - low * elementBytes(output.dtype);
   });
   const values: number[] = [columns];
   if (program.outerRank > 0) {
@@ -114,7 +126,7 @@ export function check(test: Case, run: Run, same: (actual: number, expected: num
     if (input.columnStride === 'strided') values.push(test.inputs[i]!.columnStride);
   });
   values.push(...Array.from({ length: program.scalars }, (_, i) => test.scalars[i] ?? 0));
-  const addresses = [...origins, ...outputs].map((element) => base + BigInt(4 * element));
+  const addresses = [...origins, ...outputs].map((at) => base + BigInt(at));
   const block = parameterBlock(program, addresses, values);
 
   const expected = words.slice();
@@ -129,16 +141,21 @@ export function check(test: Case, run: Run, same: (actual: number, expected: num
     const get = evaluateRow(
       program,
       columns,
-      (input, column) =>
-        read(origins[input]! + rowStart(test.inputs[input]!) + column * test.inputs[input]!.columnStride, program.inputs[input]!.dtype),
+      (input, column) => {
+        const { dtype } = program.inputs[input]!;
+        const element = rowStart(test.inputs[input]!) + column * test.inputs[input]!.columnStride;
+        return read(origins[input]! + element * elementBytes(dtype), dtype);
+      },
       test.scalars,
     );
     program.outputs.forEach((output, o) => {
-      if (output.space === 'row') wanted.set(outputs[o]! + row, { value: get(output.node, 0), dtype: output.dtype });
+      const { dtype } = output;
+      const want = (element: number, value: number) =>
+        wanted.set(outputs[o]! + element * elementBytes(dtype), { value: stored(value, dtype), dtype });
+      if (output.space === 'row') want(row, get(output.node, 0));
       else {
-        const start = outputs[o]! + rowStart(test.outputs[o]!);
-        for (let column = 0; column < columns; column++)
-          wanted.set(start + column, { value: get(output.node, column), dtype: output.dtype });
+        const start = rowStart(test.outputs[o]!);
+        for (let column = 0; column < columns; column++) want(start + column, get(output.node, column));
       }
     });
   }
@@ -150,15 +167,16 @@ export function check(test: Case, run: Run, same: (actual: number, expected: num
     throw new Error(`${cause}\n${describe(test)}`, { cause });
   }
   if (status !== 0) throw new Error(`status ${status}\n${describe(test)}`);
-  for (const [element, { value, dtype }] of wanted) {
-    const actual = read(element, dtype);
-    if (!same(actual, value, dtype)) throw new Error(`element ${element} is ${actual}, not ${value} (${dtype})\n${describe(test)}`);
-    expected[element] = words[element]!;
+  const expectedHalves = new Uint16Array(expected.buffer);
+  for (const [at, { value, dtype }] of wanted) {
+    const actual = read(at, dtype);
+    if (!same(actual, value, dtype)) throw new Error(`element at ${at} is ${actual}, not ${value} (${dtype})\n${describe(test)}`);
+    for (let half = at / 2; half < (at + elementBytes(dtype)) / 2; half++) expectedHalves[half] = halves[half]!;
   }
   for (let i = 0; i < expected.length; i++) {
     if (words[i] !== expected[i]) throw new Error(`word ${i} was overwritten\n${describe(test)}`);
   }
-  return words.slice(0, top);
+  return words.slice(0, top / 4);
 }
 
 /** Programs as operators `p0`, `p1`, ... of one shared object. */
@@ -170,24 +188,26 @@ export function compileAll(programs: readonly Program[], options: readonly strin
 export function runRow(program: Program, run: Run, inputs: readonly (readonly number[])[]): number[][] {
   reset();
   const columns = Math.max(0, ...inputs.map((list) => list.length));
-  let top = GUARD;
+  let top = 4 * GUARD;
   const starts = [...program.inputs, ...program.outputs].map((spec, i) => {
     const start = top;
     inputs[i]?.forEach((value, e) => {
-      write(start + e, spec.dtype, value);
+      write(start + e * elementBytes(spec.dtype), spec.dtype, value);
     });
-    top += Math.ceil((i < inputs.length ? inputs[i]!.length : columns) / 4) * 4 + GUARD;
-    if (top > SIZE / 4) throw new Error('the operands do not fit');
+    top += Math.ceil((i < inputs.length ? inputs[i]!.length : columns) / 4) * 16 + 4 * GUARD;
+    if (top > SIZE) throw new Error('the operands do not fit');
     return start;
   });
   const block = parameterBlock(
     program,
-    starts.map((start) => base + BigInt(4 * start)),
+    starts.map((start) => base + BigInt(start)),
     [columns, ...new Array<number>(program.scalars).fill(0)],
   );
   const status = run(block, 1);
   if (status !== 0) throw new Error(`status ${status}`);
   return program.outputs.map((output, o) =>
-    Array.from({ length: output.space === 'row' ? 1 : columns }, (_, e) => read(starts[inputs.length + o]! + e, output.dtype)),
+    Array.from({ length: output.space === 'row' ? 1 : columns }, (_, e) =>
+      read(starts[inputs.length + o]! + e * elementBytes(output.dtype), output.dtype),
+    ),
   );
 }

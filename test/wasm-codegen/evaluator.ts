@@ -3,7 +3,8 @@
  * programs are held to. It shares no code with the compiler or with the reference device.
  */
 import type { DType } from '../../src/ops/define.ts';
-import type { MapName, Program, ProgramNode, ReduceName } from '../../src/ops/program.ts';
+import { roundToHalf } from '../../src/ops/half.ts';
+import type { MapName, Program, ProgramNode, ReduceName, RoundName } from '../../src/ops/program.ts';
 
 type Element = (a: number, b: number, c: number) => number;
 const r = Math.fround;
@@ -16,7 +17,9 @@ export function halfEven(x: number): number {
 }
 
 /** Operations whose float32 result is the same however they are computed. relu and relu6 keep the sign of zero. */
-export const EXACT_FLOAT: Partial<Record<MapName, Element>> = {
+export const EXACT_FLOAT: Partial<Record<MapName | RoundName, Element>> = {
+  'round-float16': (x) => roundToHalf(x, 'float16'),
+  'round-bfloat16': (x) => roundToHalf(x, 'bfloat16'),
   add: (a, b) => a + b,
   sub: (a, b) => a - b,
   mul: (a, b) => a * b,
@@ -50,7 +53,7 @@ export const EXACT_FLOAT: Partial<Record<MapName, Element>> = {
   'is-finite': (a) => Number(Number.isFinite(a)),
 };
 
-export const EXACT_INT: Partial<Record<MapName, Element>> = {
+export const EXACT_INT: Partial<Record<MapName | RoundName, Element>> = {
   ...Object.fromEntries(
     (['add', 'sub', 'maximum', 'minimum', 'equal', 'not-equal', 'less', 'less-equal', 'greater', 'greater-equal', 'select'] as const).map(
       (name) => [name, EXACT_FLOAT[name]],
@@ -77,7 +80,7 @@ function modularPower(base: bigint, exponent: bigint): bigint {
   return result;
 }
 
-export const EXACT_BOOL: Partial<Record<MapName, Element>> = {
+export const EXACT_BOOL: Partial<Record<MapName | RoundName, Element>> = {
   'logical-and': (a, b) => a & b,
   'logical-or': (a, b) => a | b,
   'logical-xor': (a, b) => a ^ b,
@@ -136,7 +139,7 @@ export function evaluateRow(
   columns: number,
   input: (input: number, column: number) => number,
   scalars: readonly number[],
-  extra: Partial<Record<MapName, Element>> = {},
+  extra: Partial<Record<MapName | RoundName, Element>> = {},
 ): (node: number, column: number) => number {
   const { nodes } = program;
   const values: number[][] = [];

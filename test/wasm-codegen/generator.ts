@@ -1,6 +1,8 @@
 /** Random programs over random shapes, strides and layouts, with edge values of every dtype. */
 import type { DType } from '../../src/ops/define.ts';
-import type { MapName, Program, ProgramInput, ProgramNode, ReduceName } from '../../src/ops/program.ts';
+import { type ComputeType, computeType, elementBytes, type HalfType } from '../../src/ops/dtype.ts';
+import { roundToHalf } from '../../src/ops/half.ts';
+import type { MapName, Program, ProgramInput, ProgramNode, ReduceName, RoundName } from '../../src/ops/program.ts';
 import { EXACT_BOOL, EXACT_FLOAT, EXACT_INT } from './evaluator.ts';
 import type { Case, Placement } from './machine.ts';
 
@@ -53,10 +55,13 @@ const INTS = [0, 1, -1, 2, -2, 3, 7, -5, 31, 100, 65536, 2147483647, -2147483648
 function value(random: Random, dtype: DType): number {
   if (dtype === 'bool') return random.below(2);
   if (dtype === 'int32') return random.chance(0.4) ? random.pick(INTS) : random.below(21) - 10;
-  return Math.fround(random.chance(0.3) ? random.pick(FLOATS) : (random.next() - 0.5) * 2 ** random.below(12));
+  const any = Math.fround(random.chance(0.3) ? random.pick(FLOATS) : (random.next() - 0.5) * 2 ** random.below(12));
+  return dtype === 'float32' ? any : roundToHalf(any, dtype);
 }
 
-const UNARY = new Set<MapName>([
+const UNARY = new Set<MapName | RoundName>([
+  'round-float16',
+  'round-bfloat16',
   'neg',
   'abs',
   'sign',
@@ -74,19 +79,30 @@ const UNARY = new Set<MapName>([
   'is-finite',
   'logical-not',
 ]);
-const TO_BOOL = new Set<MapName>(['equal', 'not-equal', 'less', 'less-equal', 'greater', 'greater-equal', 'is-nan', 'is-inf', 'is-finite']);
+const TO_BOOL = new Set<MapName | RoundName>([
+  'equal',
+  'not-equal',
+  'less',
+  'less-equal',
+  'greater',
+  'greater-equal',
+  'is-nan',
+  'is-inf',
+  'is-finite',
+]);
 
 function randomProgram(random: Random, outerRank: number): Program {
-  const dtypes: DType[] = ['float32', 'float32', 'int32', 'bool'];
+  const dtypes: ComputeType[] = ['float32', 'float32', 'int32', 'bool'];
+  const halves: HalfType[] = ['float16', 'bfloat16'];
   const inputs: ProgramInput[] = Array.from({ length: 1 + random.below(4) }, () => ({
-    dtype: random.pick(dtypes),
+    dtype: random.pick([...dtypes, ...halves]),
     columnStride: random.pick([1, 1, 0, 'strided'] as const),
   }));
   const nodes: ProgramNode[] = [];
   const add = (node: ProgramNode): number => nodes.push(node) - 1;
-  const scalars: DType[] = [];
-  for (const [i, input] of inputs.entries()) add({ kind: 'input', input: i, dtype: input.dtype });
-  const typed = (dtype: DType): number => {
+  const scalars: ComputeType[] = [];
+  for (const [i, input] of inputs.entries()) add({ kind: 'input', input: i, dtype: computeType(input.dtype) });
+  const typed = (dtype: ComputeType): number => {
     const candidates = nodes.flatMap((node, i) => (node.dtype === dtype ? [i] : []));
     if (candidates.length > 0 && random.chance(0.93)) return random.chance(0.6) ? (candidates.at(-1) as number) : random.pick(candidates);
     if (random.chance(0.5)) return add({ kind: 'constant', value: value(random, dtype), dtype });
@@ -117,7 +133,7 @@ function randomProgram(random: Random, outerRank: number): Program {
       add({ kind: 'map', op: 'cast', args: [arg], dtype: random.pick(['float32', 'int32', 'bool'] as const) });
     } else {
       const table = dtype === 'float32' ? EXACT_FLOAT : dtype === 'int32' ? EXACT_INT : EXACT_BOOL;
-      const op = random.pick(Object.keys(table) as MapName[]);
+      const op = random.pick(Object.keys(table) as (MapName | RoundName)[]);
       const args =
         op === 'select' ? [typed('bool'), typed(dtype), typed(dtype)] : UNARY.has(op) ? [typed(dtype)] : [typed(dtype), typed(dtype)];
       add({ kind: 'map', op, args, dtype: TO_BOOL.has(op) ? 'bool' : dtype });
@@ -130,7 +146,9 @@ function randomProgram(random: Random, outerRank: number): Program {
   });
   const outputs = Array.from({ length: 1 + random.below(3) }, (_, i) => {
     const node = i === 0 ? nodes.length - 1 : random.below(nodes.length);
-    return { node, dtype: (nodes[node] as ProgramNode).dtype, space: uniform[node] && random.chance(0.7) ? 'row' : 'full' } as const;
+    const own = (nodes[node] as ProgramNode).dtype;
+    const dtype = own === 'float32' && random.chance(0.4) ? random.pick(halves) : own;
+    return { node, dtype, space: uniform[node] && random.chance(0.7) ? 'row' : 'full' } as const;
   });
   return { inputs, scalars: scalars.length, nodes, outputs, outerRank };
 }
@@ -172,6 +190,7 @@ export function randomCase(seed: number, longer: readonly number[] = []): Case {
       (input, i) =>
         !taken.has(i) &&
         input.columnStride === 1 &&
+        elementBytes(input.dtype) === elementBytes(output.dtype) &&
         inputs[i]?.rowStrides.every((stride, d) => stride === compact(Math.max(1, columns))[d]),
     );
     if (found >= 0) taken.add(found);
@@ -206,10 +225,10 @@ export function manyOperands(seed: number, mostRank: number, widths: readonly nu
   const outerRank = random.below(mostRank + 1);
   const count = 7 + random.below(12);
   const inputs: ProgramInput[] = Array.from({ length: count }, () => ({
-    dtype: random.chance(0.85) ? 'float32' : 'int32',
+    dtype: random.chance(0.75) ? 'float32' : random.pick(['int32', 'float16', 'bfloat16'] as const),
     columnStride: random.pick([1, 1, 1, 1, 1, 0, 'strided'] as const),
   }));
-  const nodes: ProgramNode[] = inputs.map((input, i) => ({ kind: 'input', input: i, dtype: input.dtype }));
+  const nodes: ProgramNode[] = inputs.map((input, i) => ({ kind: 'input', input: i, dtype: computeType(input.dtype) }));
   const values: number[] = [];
   inputs.forEach((input, i) => {
     const from = input.dtype === 'int32' ? nodes.push({ kind: 'map', op: 'cast', args: [i], dtype: 'float32' }) - 1 : i;
@@ -229,7 +248,10 @@ export function manyOperands(seed: number, mostRank: number, widths: readonly nu
   });
   const outputs = [values.at(-1) as number, ...(random.chance(0.4) ? [random.pick(values)] : [])];
   const found = inputs.findIndex(
-    (input, i) => input.columnStride === 1 && (placements[i] as Placement).rowStrides.every((s, d) => s === compact(columns)[d]),
+    (input, i) =>
+      input.columnStride === 1 &&
+      elementBytes(input.dtype) === 4 &&
+      (placements[i] as Placement).rowStrides.every((s, d) => s === compact(columns)[d]),
   );
   return {
     program: { inputs, scalars: 0, nodes, outputs: outputs.map((node) => ({ node, dtype: 'float32', space: 'full' })), outerRank },
@@ -252,7 +274,7 @@ export function manyUniforms(seed: number): Case {
   const count = 14 + random.below(20);
   const inputs: ProgramInput[] = Array.from({ length: count }, (_, i) => ({ dtype: 'float32', columnStride: i < 2 ? 1 : 0 }));
   const scalars = 14;
-  const nodes: ProgramNode[] = inputs.map((input, i) => ({ kind: 'input', input: i, dtype: input.dtype }));
+  const nodes: ProgramNode[] = inputs.map((input, i) => ({ kind: 'input', input: i, dtype: computeType(input.dtype) }));
   for (let scalar = 0; scalar < scalars; scalar++) nodes.push({ kind: 'scalar', scalar, dtype: 'float32' });
   let last = 0;
   for (let i = 1; i < count + scalars; i++) {

@@ -5,6 +5,8 @@
 import { expect } from 'vitest';
 import { compileProgram } from '../../src/backends/wasm/codegen/index.ts';
 import type { DType } from '../../src/ops/define.ts';
+import { elementBytes, isHalf } from '../../src/ops/dtype.ts';
+import { fromHalfBits, roundToHalf, toHalfBits } from '../../src/ops/half.ts';
 import { type MapName, MIN_POINTERS, POINTER_BYTES, type Program } from '../../src/ops/program.ts';
 import { evaluateRow } from './evaluator.ts';
 
@@ -17,18 +19,19 @@ interface Views {
   readonly memory: WebAssembly.Memory;
   readonly words: Int32Array;
   readonly floats: Float32Array;
+  readonly halves: Uint16Array;
 }
 
 function createMemory(pages: number): Views {
   const memory = new WebAssembly.Memory({ initial: pages, maximum: 65536, shared: true });
-  return { memory, words: new Int32Array(memory.buffer), floats: new Float32Array(memory.buffer) };
+  return { memory, words: new Int32Array(memory.buffer), floats: new Float32Array(memory.buffer), halves: new Uint16Array(memory.buffer) };
 }
 
 /** For random cases, which compare all of it, and for long rows. */
 const small = createMemory(36);
 const large = createMemory(96);
 
-/** An operand's place: element offset of its first element, row strides and column stride, all in elements. */
+/** An operand's place: row strides and column stride, in elements. */
 export interface Placement {
   readonly rowStrides: readonly number[];
   readonly columnStride: number;
@@ -63,13 +66,20 @@ function extent(placement: Placement, dims: readonly number[], columns: number):
   return { low, size: dims.includes(0) ? 0 : high - low + 1 };
 }
 
-function read({ floats, words }: Views, element: number, dtype: DType): number {
-  return dtype === 'float32' ? (floats[element] as number) : (words[element] as number);
+function read({ floats, words, halves }: Views, address: number, dtype: DType): number {
+  if (isHalf(dtype)) return fromHalfBits(halves[address / 2] as number, dtype);
+  return dtype === 'float32' ? (floats[address / 4] as number) : (words[address / 4] as number);
 }
 
-function write({ floats, words }: Views, element: number, dtype: DType, value: number): void {
-  if (dtype === 'float32') floats[element] = value;
-  else words[element] = value;
+function write({ floats, words, halves }: Views, address: number, dtype: DType, value: number): void {
+  if (isHalf(dtype)) halves[address / 2] = toHalfBits(value, dtype);
+  else if (dtype === 'float32') floats[address / 4] = value;
+  else words[address / 4] = value;
+}
+
+/** What an output of this dtype keeps of a value. */
+export function stored(value: number, dtype: DType): number {
+  return isHalf(dtype) ? roundToHalf(value, dtype) : value;
 }
 
 type Kernel = (params: number, tile: number, tiles: number, scratch: number) => number;
@@ -88,32 +98,34 @@ export function check(test: Case, same: (actual: number, expected: number, dtype
   const f = loadProgram(program, small.memory);
   for (let i = (PARAMETERS >> 2) | 0; i < words.length; i++) words[i] = 0x5a5a0000 + (i & 0xffff);
 
-  // From the end of memory downwards.
-  let top = words.length;
-  const place = (size: number): number => {
-    top -= size;
+  // From the end of memory downwards; all addresses are in bytes.
+  let top = 4 * words.length;
+  const place = (size: number, dtype: DType): number => {
+    top -= size * elementBytes(dtype);
+    if (elementBytes(dtype) === 4) top &= -4;
     const start = top;
-    top -= GUARD / 4;
+    top -= GUARD;
     return start;
   };
   const origins = program.inputs.map((input, i) => {
     const { low, size } = extent(test.inputs[i] as Placement, dims, columns);
-    const start = place(size);
-    for (let e = 0; e < size; e++) write(small, start + e, input.dtype, test.value(input.dtype));
-    return start - low;
+    const bytes = elementBytes(input.dtype);
+    const start = place(size, input.dtype);
+    for (let e = 0; e < size; e++) write(small, start + e * bytes, input.dtype, test.value(input.dtype));
+    return start - low * bytes;
   });
   const rows = dims.reduce((a, b) => a * b, 1);
   const outputs = program.outputs.map((output, o) => {
     const into = test.inPlace[o] as number;
     if (into >= 0) return origins[into] as number;
-    if (output.space === 'row') return place(rows);
+    if (output.space === 'row') return place(rows, output.dtype);
     const { low, size } = extent(test.outputs[o] as Placement, dims, columns);
-    return place(size) - low;
+    return place(size, output.dtype) - low * elementBytes(output.dtype);
   });
 
   const pointers = Math.max(MIN_POINTERS, program.inputs.length + program.outputs.length);
-  [...origins, ...outputs].forEach((element, i) => {
-    words[(PARAMETERS + POINTER_BYTES * i) >> 2] = element * 4;
+  [...origins, ...outputs].forEach((address, i) => {
+    words[(PARAMETERS + POINTER_BYTES * i) >> 2] = address;
   });
   const block: number[] = [columns];
   if (program.outerRank > 0) {
@@ -133,7 +145,7 @@ export function check(test: Case, same: (actual: number, expected: number, dtype
   const scalarTypes: DType[] = [];
   for (const node of program.nodes) if (node.kind === 'scalar') scalarTypes[node.scalar] = node.dtype;
   test.scalars.forEach((scalar, i) => {
-    write(small, blockStart + block.length + i, scalarTypes[i] ?? 'int32', scalar);
+    write(small, 4 * (blockStart + block.length + i), scalarTypes[i] ?? 'int32', scalar);
   });
 
   // What memory must hold afterwards: as before but for the outputs.
@@ -153,18 +165,22 @@ export function check(test: Case, same: (actual: number, expected: number, dtype
       (input, column) => {
         const placement = test.inputs[input] as Placement;
         const dtype = (program.inputs[input] as { dtype: DType }).dtype;
-        return read(small, (origins[input] as number) + rowStart(placement) + column * placement.columnStride, dtype);
+        const at = rowStart(placement) + column * placement.columnStride;
+        return read(small, (origins[input] as number) + at * elementBytes(dtype), dtype);
       },
       test.scalars,
       extra,
     );
     program.outputs.forEach((output, o) => {
+      const { dtype } = output;
+      const want = (element: number, value: number) =>
+        wanted.set((outputs[o] as number) + element * elementBytes(dtype), { value: stored(value, dtype), dtype });
       if (output.space === 'row') {
-        wanted.set((outputs[o] as number) + row, { value: get(output.node, 0), dtype: output.dtype });
+        want(row, get(output.node, 0));
         return;
       }
-      const start = (outputs[o] as number) + rowStart(test.outputs[o] as Placement);
-      for (let column = 0; column < columns; column++) wanted.set(start + column, { value: get(output.node, column), dtype: output.dtype });
+      const start = rowStart(test.outputs[o] as Placement);
+      for (let column = 0; column < columns; column++) want(start + column, get(output.node, column));
     });
   }
 
@@ -174,10 +190,11 @@ export function check(test: Case, same: (actual: number, expected: number, dtype
     throw new Error(`the program ended with ${cause}\n${describe(test)}`, { cause });
   }
 
-  for (const [element, { value, dtype }] of wanted) {
-    const actual = read(small, element, dtype);
-    if (!same(actual, value, dtype)) throw new Error(`element ${element} is ${actual}, not ${value} (${dtype})\n${describe(test)}`);
-    expected[element - (PARAMETERS >> 2)] = words[element] as number;
+  const halves = new Uint16Array(expected.buffer);
+  for (const [address, { value, dtype }] of wanted) {
+    const actual = read(small, address, dtype);
+    if (!same(actual, value, dtype)) throw new Error(`element at ${address} is ${actual}, not ${value} (${dtype})\n${describe(test)}`);
+    for (let at = address; at < address + elementBytes(dtype); at += 2) halves[(at - PARAMETERS) / 2] = small.halves[at / 2] as number;
   }
   const after = words.subarray(PARAMETERS >> 2);
   for (let i = 0; i < expected.length; i++) {
@@ -199,23 +216,23 @@ export function runRow(program: Program, inputs: readonly (readonly number[])[])
   const f = loadProgram(program, large.memory);
   const columns = Math.max(...inputs.map((list) => list.length));
   const lists = [...inputs, ...program.outputs.map((output) => new Array<number>(output.space === 'row' ? 1 : columns).fill(0))];
-  let element = (PARAMETERS + 65536) >> 2;
+  let address = PARAMETERS + 65536;
   const starts = lists.map((list, i) => {
-    const start = element;
+    const start = address;
     const dtype = (program.inputs[i] ?? (program.outputs[i - program.inputs.length] as { dtype: DType })).dtype;
     list.forEach((value, e) => {
-      write(large, start + e, dtype, value);
+      write(large, start + e * elementBytes(dtype), dtype, value);
     });
-    words[(PARAMETERS + POINTER_BYTES * i) >> 2] = start * 4;
-    element += list.length + 16;
+    words[(PARAMETERS + POINTER_BYTES * i) >> 2] = start;
+    address += 4 * (list.length + 16);
     return start;
   });
-  if (element > words.length) throw new Error('the operands do not fit');
+  if (address > 4 * words.length) throw new Error('the operands do not fit');
   words[(PARAMETERS + POINTER_BYTES * Math.max(MIN_POINTERS, lists.length)) >> 2] = columns;
   expect(f(PARAMETERS, 0, 1, SCRATCH)).toBe(0);
   return program.outputs.map((output, o) => {
     const start = starts[inputs.length + o] as number;
-    return Array.from(lists[inputs.length + o] as number[], (_, e) => read(large, start + e, output.dtype));
+    return Array.from(lists[inputs.length + o] as number[], (_, e) => read(large, start + e * elementBytes(output.dtype), output.dtype));
   });
 }
 

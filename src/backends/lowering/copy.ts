@@ -1,4 +1,5 @@
 import type { Shape } from '../../ops/define.ts';
+import { elementBytes } from '../../ops/dtype.ts';
 import { strides as contiguousStrides } from '../../ops/shape.ts';
 import type { KernelCall, OperandView } from '../backend.ts';
 import { at, call, coalesce, product, type Space } from './words.ts';
@@ -42,7 +43,7 @@ export function copyCall(dims: Shape, strides: readonly number[], input: Operand
   const units = total === 0 ? 0 : product(pick(space.dims)) * Math.ceil(rows / rowBlock) * Math.ceil(columns / columnBlock);
   const elementNs = sourceColumn === 1 || sourceColumn === 0 ? RUN_NS : sourceRow === 1 ? TRANSPOSE_NS : ELEMENT_NS;
   return call(
-    'copy_strided',
+    elementBytes(output.dtype) === 2 ? 'copy_halves' : 'copy_strided',
     [input],
     [output],
     [

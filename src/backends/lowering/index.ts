@@ -56,6 +56,7 @@ export const KERNELS = [
   'cumsum',
   'fill',
   'range',
+  'copy_halves',
 ] as const;
 
 /** Elements of a unit of fill and range, as their kernels have it. */

@@ -32,6 +32,8 @@ function values(count: number, dtype: DType, special: boolean): fc.Arbitrary<num
   const float = fc.float({ min: -20, max: 20, noNaN: true });
   const element = {
     float32: special ? fc.oneof({ weight: 2, arbitrary: float }, { weight: 1, arbitrary: fc.constantFrom(...SPECIAL) }) : float,
+    float16: float,
+    bfloat16: float,
     int32: fc.integer({ min: -1000, max: 1000 }),
     bool: fc.integer({ min: 0, max: 1 }),
   }[dtype];

@@ -1,11 +1,13 @@
 /**
  * The reference device: every operator as plain loops over host arrays, in double precision where the result is
- * float32 and rounded once at the end. It is the definition of truth that other devices are held to, so it is written
+ * float32 and rounded once at the end (for float16 and bfloat16 to float32, and that to the narrower dtype). It is the definition of truth that other devices are held to, so it is written
  * from each operator's formula and shares no code with `expand` or with any device. It is not meant to be fast.
  */
 import { GpuosError } from '../../errors.ts';
 import { checkAttributes } from '../../ops/attributes.ts';
 import type { Attributes } from '../../ops/define.ts';
+import { isHalf } from '../../ops/dtype.ts';
+import { roundToHalf } from '../../ops/half.ts';
 import { type HostTensor, hostZeros } from '../../ops/host-tensor.ts';
 import { OPERATORS, operatorByName } from '../../ops/index.ts';
 import { MAPS } from '../../ops/map.ts';
@@ -52,8 +54,11 @@ export function referenceRun(name: string, inputs: readonly HostTensor[], attrib
   }
   const filled = checkAttributes(definition, attributes);
   const outputs = definition.infer(inputs, filled).map(hostZeros);
+  // Operators whose results are arithmetic store float32, as the host's arrays do; halves are rounded from there, all of them here.
   const run = REFERENCES.get(definition.name);
   if (run) run(inputs, filled, outputs);
   else if (definition !== OPERATORS[0]) throw new GpuosError('GPUOS_INTERNAL', `${name}: there is no reference.`);
+  for (const { dtype, data } of outputs)
+    if (isHalf(dtype)) for (let i = 0; i < data.length; i++) data[i] = roundToHalf(data[i] as number, dtype);
   return outputs;
 }

@@ -2,6 +2,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import type { Attributes, DType } from '../../ops/define.ts';
 import { type HostTensor, hostTensor } from '../../ops/host-tensor.ts';
+import { isHalf } from '../../ops/dtype.ts';
 import { MAPS } from '../../ops/map.ts';
 import type { MapName } from '../../ops/program.ts';
 import { broadcastPair, elementCount } from '../../ops/shape.ts';
@@ -106,7 +107,7 @@ describe('maps', () => {
     it(`${name}: values by hand`, () => {
       const dtypes = { float: 'float32', int: 'int32', bool: 'bool' } as const;
       const tried = (Object.keys(dtypes) as (keyof typeof dtypes)[]).filter((key) => cases[key]);
-      expect(tried.map((key) => dtypes[key]).sort()).toEqual([...MAPS[name as MapName].operands].sort());
+      expect(tried.map((key) => dtypes[key]).sort()).toEqual(MAPS[name as MapName].operands.filter((dtype) => !isHalf(dtype)).sort());
       for (const key of tried) {
         const rows = cases[key] as readonly (readonly number[])[];
         const { got, expected } = columns(name, rows, dtypes[key]);

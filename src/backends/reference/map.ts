@@ -1,4 +1,6 @@
 import type { DType, Shape } from '../../ops/define.ts';
+import { isHalf } from '../../ops/dtype.ts';
+import { roundToHalf } from '../../ops/half.ts';
 import type { HostTensor } from '../../ops/host-tensor.ts';
 import { clipBounds, SELU_ALPHA, SELU_LAMBDA } from '../../ops/map.ts';
 import type { MapName } from '../../ops/program.ts';
@@ -121,13 +123,14 @@ const INTEGER_ELEMENTS: Readonly<Partial<Record<MapName, ElementFunction>>> = {
 
 /** A value of one dtype in another: the rules of `cast`. */
 export function castValue(value: number, to: DType): number {
-  if (to === 'float32') return Math.fround(value);
+  if (to === 'float32' || isHalf(to)) return storeValue(value, to);
   if (to === 'bool') return value !== 0 ? 1 : 0;
   return Number.isNaN(value) ? 0 : Math.min(Math.max(Math.trunc(value), -(2 ** 31)), 2 ** 31 - 1);
 }
 
-/** A double as an element of `dtype`; int32 wraps. */
+/** A double as an element of `dtype`; int32 wraps, and a half is rounded from float32. */
 export function storeValue(value: number, dtype: DType): number {
+  if (isHalf(dtype)) return roundToHalf(value, dtype);
   return dtype === 'float32' ? Math.fround(value) : value | 0;
 }
 

@@ -39,7 +39,6 @@ export class WasmDevice implements Device {
   readonly name: string;
   readonly workers: number;
   readonly queues: readonly QueueAddresses[];
-  readonly elementBytes = 4;
   readonly tileNs = 6000;
   readonly memory: MemorySpace;
   readonly hostMemory: MemorySpace;

@@ -1,5 +1,6 @@
 import { GpuosError } from '../../errors.ts';
-import type { Attributes, DType } from '../../ops/define.ts';
+import type { Attributes } from '../../ops/define.ts';
+import type { ComputeType } from '../../ops/dtype.ts';
 import { MAX_RANK, sameShape } from '../../ops/shape.ts';
 import { DataRecord, deviceShape, type HostArray, type RingEngine, type RingTensor, SHADOW_ELEMENTS, toHostArray } from './record.ts';
 import { Counters, type Statistics } from './statistics.ts';
@@ -11,7 +12,7 @@ export const DECLINED: unique symbol = Symbol('declined');
 const MAX_SCALARS = 64;
 
 /** Whether the device has the dtype. */
-export function isDeviceDType(dtype: DataType): dtype is DType {
+export function isDeviceDType(dtype: DataType): dtype is ComputeType {
   return dtype === 'float32' || dtype === 'int32' || dtype === 'bool';
 }
 
@@ -66,7 +67,9 @@ export class GpuosBackend extends tf.KernelBackend {
   /** A tensor of tfjs for a result of the ring. */
   result(tensor: RingTensor): TensorInfo {
     this.#records++;
-    return { dataId: new DataRecord(tensor.dtype, tensor, undefined), shape: tensor.shape as number[], dtype: tensor.dtype };
+    // Kernels of tfjs have no others.
+    const dtype = tensor.dtype as ComputeType;
+    return { dataId: new DataRecord(dtype, tensor, undefined), shape: tensor.shape as number[], dtype };
   }
 
   /** A tensor of tfjs for a result of host arithmetic: at most 64 values, exact in their dtype. */

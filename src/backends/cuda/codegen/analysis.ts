@@ -1,5 +1,5 @@
-import type { DType } from '../../../ops/define.ts';
-import type { MapName, Program, ProgramNode, ReduceName } from '../../../ops/program.ts';
+import type { ComputeType } from '../../../ops/dtype.ts';
+import type { MapName, Program, ProgramNode, ReduceName, RoundName } from '../../../ops/program.ts';
 
 /**
  * How a program is run over one row: in passes over the columns. Pass p computes what depends on the results of p
@@ -19,7 +19,7 @@ export interface Analysis {
 }
 
 /** The dtype that a map's operands have; of `select`, that of what it selects from. */
-export function operandType(nodes: readonly ProgramNode[], node: ProgramNode & { kind: 'map' }): DType {
+export function operandType(nodes: readonly ProgramNode[], node: ProgramNode & { kind: 'map' }): ComputeType {
   return nodes[node.args[node.op === 'select' ? 1 : 0] as number]!.dtype;
 }
 
@@ -92,7 +92,7 @@ export function stageOf(program: Program, { live, uniform, level }: Analysis, st
 }
 
 /** Instructions of an operation on the device, roughly; those that are not listed take one or two. */
-const COSTS: Readonly<Partial<Record<MapName, number>>> = {
+const COSTS: Readonly<Partial<Record<MapName | RoundName, number>>> = {
   ...{ div: 25, 'floor-div': 30, mod: 60, pow: 90, atan2: 55, exp: 16, expm1: 18, log: 22, log1p: 26, sqrt: 12, rsqrt: 35 },
   ...{ reciprocal: 25, erf: 45, tanh: 25, sigmoid: 25, softplus: 45, sin: 60, cos: 60, tan: 60, asin: 25, acos: 25, atan: 25 },
   ...{ sinh: 45, cosh: 35, asinh: 60, acosh: 60, atanh: 40, elu: 20, selu: 20, gelu: 45, 'gelu-tanh': 30, silu: 26 },
@@ -103,7 +103,7 @@ export function nodeCost(node: ProgramNode): number {
 }
 
 /** The reduction in device/program.cuh. Of bools, sum and max mean any, prod and min mean all. */
-export function reductionType(op: ReduceName, operand: DType): string {
+export function reductionType(op: ReduceName, operand: ComputeType): string {
   if (op === 'argmax' || op === 'argmin') return (op === 'argmax' ? 'Argmax' : 'Argmin') + (operand === 'float32' ? 'Float' : 'Int');
   if (operand === 'bool' || op === 'any' || op === 'all') return op === 'prod' || op === 'min' || op === 'all' ? 'All' : 'Any';
   return op.charAt(0).toUpperCase() + op.slice(1) + (operand === 'float32' ? 'Float' : 'Int');

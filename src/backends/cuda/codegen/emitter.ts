@@ -1,4 +1,5 @@
 import { GpuosError } from '../../../errors.ts';
+import { isHalf } from '../../../ops/dtype.ts';
 import type { Program, ProgramNode } from '../../../ops/program.ts';
 import { type Analysis, analyze, contentsOf, nodeCost, operandType, type PassContents, reductionType, stageOf } from './analysis.ts';
 import { type Parameters, programParameters } from './parameters.ts';
@@ -219,7 +220,7 @@ export class Emitter {
         if (output.space !== 'row') return;
         this.#ensure(output.node);
         const target = `pointer<${ELEMENT_TYPES[output.dtype]}>(words, ${program.inputs.length + o})`;
-        line(`${target}[${program.outerRank === 0 ? '0' : 'row'}] = ${this.#stored(output.node)};`);
+        line(`${target}[${program.outerRank === 0 ? '0' : 'row'}] = ${this.#stored(o)};`);
       });
       close();
     }
@@ -236,7 +237,7 @@ export class Emitter {
     nodes.forEach((node, i) => {
       if (node.kind !== 'input' || !analysis.live[i] || analysis.uniform[i] || seen.has(node.input)) return;
       seen.add(node.input);
-      line(`const ${ELEMENT_TYPES[node.dtype]} *p${node.input} = ${this.#address('input', node.input)};`);
+      line(`const ${this.#elementType(node)} *p${node.input} = ${this.#address('input', node.input)};`);
       if (program.inputs[node.input]!.columnStride === 'strided') {
         line(`const int32_t c${node.input} = wrapped(words[${this.#parameters.columnStride(node.input)}]);`);
       } else contiguous.push(`is_aligned(p${node.input})`);
@@ -274,7 +275,7 @@ export class Emitter {
     const at = this.#analysis.uniform[index] ? '0' : this.#column(node.input);
     const kept = !this.#rereads && !this.#analysis.uniform[index];
     const row = kept ? `p${node.input}` : `(${this.#address('input', node.input)})`;
-    this.#define(index, `${row}[${at}]${node.dtype === 'bool' ? ' != 0' : ''}`);
+    this.#define(index, this.#loaded(node, `${row}[${at}]`));
   }
 
   #column(input: number): string {
@@ -284,9 +285,22 @@ export class Emitter {
       : `static_cast<int64_t>(c${input}) * column`;
   }
 
-  #stored(index: number): string {
-    const value = this.#value(index);
-    return this.#program.nodes[index]!.dtype === 'bool' ? `${value} ? 1 : 0` : value;
+  /** The C++ type of an input's elements. */
+  #elementType(node: ProgramNode & { kind: 'input' }): string {
+    return ELEMENT_TYPES[this.#program.inputs[node.input]!.dtype];
+  }
+
+  /** The value of a node whose element in memory this is. */
+  #loaded(node: ProgramNode & { kind: 'input' }, element: string): string {
+    const { dtype } = this.#program.inputs[node.input]!;
+    return isHalf(dtype) ? `widened(${element})` : dtype === 'bool' ? `${element} != 0` : element;
+  }
+
+  /** The element of an output. */
+  #stored(output: number): string {
+    const { node, dtype } = this.#program.outputs[output]!;
+    const value = this.#value(node);
+    return isHalf(dtype) ? `to_${dtype}(${value})` : dtype === 'bool' ? `${value} ? 1 : 0` : value;
   }
 
   #emitPass(pass: PassContents): void {
@@ -337,7 +351,7 @@ export class Emitter {
       program.outputs.forEach((output, o) => {
         if (output.space !== 'full') return;
         const row = this.#rereads ? `(${this.#address('output', o)})` : `q${o}`;
-        line(`${row}[column] = ${this.#stored(output.node)};`);
+        line(`${row}[column] = ${this.#stored(o)};`);
       });
     }
     this.#words = 'words';
@@ -402,7 +416,7 @@ export class Emitter {
       emit();
       close();
     };
-    for (const i of inputs) line(`Four<${ELEMENT_TYPES[program.nodes[i]!.dtype]}> x${i}[${fours}];`);
+    for (const i of inputs) line(`Four<${this.#elementType(program.nodes[i] as ProgramNode & { kind: 'input' })}> x${i}[${fours}];`);
     for (const o of outputs) line(`Four<${ELEMENT_TYPES[program.outputs[o]!.dtype]}> y${o}[${fours}];`);
     const eitherWay = (emit: (how: string) => void) => {
       open('if (aligned)');
@@ -427,10 +441,10 @@ export class Emitter {
       for (const i of pass.full) {
         const node = program.nodes[i]!;
         if (node.kind === 'map') this.#defineMap(i, node);
-        else this.#define(i, `x${i}[${u}].v[l]${node.dtype === 'bool' ? ' != 0' : ''}`);
+        else this.#define(i, this.#loaded(node as typeof node & { kind: 'input' }, `x${i}[${u}].v[l]`));
       }
       for (const fold of this.#folds(pass, `${column} + l`)) line(fold);
-      for (const o of outputs) line(`y${o}[${u}].v[l] = ${this.#stored(program.outputs[o]!.node)};`);
+      for (const o of outputs) line(`y${o}[${u}].v[l] = ${this.#stored(o)};`);
       close();
     }, pass.reductions.length > 0);
     if (outputs.length > 0) {

@@ -11,7 +11,7 @@ export function emitProgram(program: Program, name: string): string {
   return new Emitter(program, name).emit();
 }
 
-const FILES = ['program.cuh', 'program-functions.cuh'] as const;
+const FILES = ['program.cuh', 'program-functions.cuh', 'half.cuh'] as const;
 
 /** What emitted programs include besides gpuos_abi.h. */
 export function programHeaders(): Readonly<Record<string, string>> {

@@ -1,14 +1,20 @@
-import type { DType } from '../../../ops/define.ts';
+import type { ComputeType, DType } from '../../../ops/dtype.ts';
 
 /** The C++ type of a node's value. */
-export const VALUE_TYPES: Readonly<Record<DType, string>> = { float32: 'float', int32: 'int32_t', bool: 'bool' };
+export const VALUE_TYPES: Readonly<Record<ComputeType, string>> = { float32: 'float', int32: 'int32_t', bool: 'bool' };
 /** The C++ type of an element in memory: a bool is an int32 0 or 1. */
-export const ELEMENT_TYPES: Readonly<Record<DType, string>> = { float32: 'float', int32: 'int32_t', bool: 'int32_t' };
+export const ELEMENT_TYPES: Readonly<Record<DType, string>> = {
+  float32: 'float',
+  int32: 'int32_t',
+  bool: 'int32_t',
+  float16: 'Float16',
+  bfloat16: 'Bfloat16',
+};
 
 const LEAST_NORMAL = 2 ** -126;
 
 /** The literal of a value of this dtype. */
-export function literal(value: number, dtype: DType): string {
+export function literal(value: number, dtype: ComputeType): string {
   if (dtype === 'bool') return value !== 0 ? 'true' : 'false';
   if (dtype === 'int32') {
     const word = value | 0;

@@ -13,7 +13,7 @@
 #endif
 
 // The order is that of interpreter/opcodes.ts; a test compares them.
-#define GPUOS_BYTECODE_VERSION 0x47500001u
+#define GPUOS_BYTECODE_VERSION 0x47500002u
 #define GPUOS_REDUCTIONS(X)                                                                                            \
   X(SumFloat, float) X(ProdFloat, float) X(MaxFloat, float) X(MinFloat, float) X(ArgmaxFloat, float) X(ArgminFloat, float) \
   X(SumInt, int32_t) X(ProdInt, int32_t) X(MaxInt, int32_t) X(MinInt, int32_t) X(ArgmaxInt, int32_t) X(ArgminInt, int32_t) \
@@ -21,7 +21,8 @@
 #define GPUOS_FLOAT_UNARY(X)                                                                                   \
   X(neg) X(abs) X(sign) X(exp) X(expm1) X(log) X(log1p) X(sqrt) X(rsqrt) X(square) X(reciprocal) X(floor) X(ceil) X(round) \
   X(erf) X(tanh) X(sigmoid) X(softplus) X(sin) X(cos) X(tan) X(asin) X(acos) X(atan) X(sinh) X(cosh) X(asinh) X(acosh)     \
-  X(atanh) X(relu) X(relu6) X(elu) X(selu) X(gelu) X(gelu_tanh) X(silu) X(is_nan) X(is_inf) X(is_finite) X(to_int) X(to_bool)
+  X(atanh) X(relu) X(relu6) X(elu) X(selu) X(gelu) X(gelu_tanh) X(silu) X(is_nan) X(is_inf) X(is_finite) X(to_int) X(to_bool) \
+  X(round_float16) X(round_bfloat16)
 #define GPUOS_FLOAT_BINARY(X)                                                                                       \
   X(add) X(sub) X(mul) X(div) X(floor_div) X(mod) X(maximum) X(minimum) X(pow) X(squared_difference) X(atan2) X(prelu) \
   X(equal) X(not_equal) X(less) X(less_equal) X(greater) X(greater_equal)
@@ -89,11 +90,35 @@ __device__ __forceinline__ Operand operand_of(const Machine &m, uint32_t class_o
 
 __device__ __forceinline__ Operand operand_of(const Machine &m, uint32_t word) { return operand_of(m, word >> 14, word & 0x3fffu); }
 
-// The current row of the operand with this pointer, whose row strides begin at `strides`.
-__device__ __forceinline__ uint32_t *row_of(const Machine &m, uint32_t index, uint32_t strides) {
+// How elements are stored: the two highest bits of an input's or output's word; below them is which stride it has.
+enum Storage : uint32_t { STORED_WORD, STORED_FLOAT16, STORED_BFLOAT16 };
+#define GPUOS_STRIDE_BITS 0x3fffffffu
+
+// A row of an operand in memory.
+struct Row {
+  char *start;
+  uint32_t storage;
+  __device__ __forceinline__ uint32_t load(int64_t element) const {
+    if (storage == STORED_WORD) return reinterpret_cast<const uint32_t *>(start)[element];
+    const uint16_t bits = reinterpret_cast<const uint16_t *>(start)[element];
+    return word_of(storage == STORED_FLOAT16 ? widened(Float16{bits}) : widened(Bfloat16{bits}));
+  }
+  __device__ __forceinline__ void store(int64_t element, uint32_t word) const {
+    if (storage == STORED_WORD) {
+      reinterpret_cast<uint32_t *>(start)[element] = word;
+      return;
+    }
+    const float value = float_of(word);
+    reinterpret_cast<uint16_t *>(start)[element] = storage == STORED_FLOAT16 ? to_float16(value).bits : to_bfloat16(value).bits;
+  }
+};
+
+// The current row of the operand with this pointer and word, whose row strides begin at `strides`; of rank 0 its start.
+__device__ __forceinline__ Row row_of(const Machine &m, uint32_t index, uint32_t word, uint32_t rank, uint32_t strides) {
   int64_t elements = 0;
-  for (uint32_t d = 0; d < m.rank; d++) elements += offset(m.words, strides + d, m.rows[d * blockDim.x]);
-  return pointer<uint32_t>(m.words, index) + elements;
+  for (uint32_t d = 0; d < rank; d++) elements += offset(m.words, strides + d, m.rows[d * blockDim.x]);
+  const uint32_t storage = word >> 30;
+  return {pointer<char>(m.words, index) + elements * (storage == STORED_WORD ? 4 : 2), storage};
 }
 
 // One instruction: opcode (8 bits), destination (8, the highest for a row register) and c (16); a and b (16 each).
@@ -111,31 +136,35 @@ __device__ __forceinline__ void execute(Machine &m, uint32_t high, uint32_t low)
 #define GPUOS_D d.word[w * d.step]
   switch (opcode) {
     case CODE_load: {
-      const uint32_t *row = row_of(m, extra, m.input_strides + m.rank * extra);
-      const uint32_t kind = m.code[HEADER_SIZE + extra];
+      const uint32_t word = m.code[HEADER_SIZE + extra];
+      const Row row = row_of(m, extra, word, m.rank, m.input_strides + m.rank * extra);
+      const uint32_t kind = word & GPUOS_STRIDE_BITS;
       const int64_t stride = kind == 0 ? 0 : kind == 1 ? 1 : wrapped(m.words[m.column_strides + kind - 2]);
       GPUOS_EACH {
         const uint32_t column = m.column + w * m.group.lanes;
-        GPUOS_D = column < m.end ? row[stride * column] : 0;
+        GPUOS_D = column < m.end ? row.load(stride * column) : 0;
       }
       break;
     }
     case CODE_load_row: {
-      const uint32_t value = row_of(m, extra, m.input_strides + m.rank * extra)[0];
+      const uint32_t value = row_of(m, extra, m.code[HEADER_SIZE + extra], m.rank, m.input_strides + m.rank * extra).load(0);
       GPUOS_EACH GPUOS_D = value;
       break;
     }
     case CODE_store: {
-      const uint32_t full = m.code[HEADER_SIZE + m.inputs + extra] - 1;
-      uint32_t *row = row_of(m, m.inputs + extra, m.output_strides + m.rank * full);
+      const uint32_t word = m.code[HEADER_SIZE + m.inputs + extra];
+      const uint32_t full = (word & GPUOS_STRIDE_BITS) - 1;
+      const Row row = row_of(m, m.inputs + extra, word, m.rank, m.output_strides + m.rank * full);
       for (uint32_t w = 0; w < m.width; w++) {
         const uint32_t column = m.column + w * m.group.lanes;
-        if (column < m.end) row[column] = GPUOS_A;
+        if (column < m.end) row.store(column, GPUOS_A);
       }
       break;
     }
     case CODE_store_row:
-      if (m.active && m.group.lane == 0) pointer<uint32_t>(m.words, m.inputs + extra)[m.row] = a.word[0];
+      if (m.active && m.group.lane == 0) {
+        row_of(m, m.inputs + extra, m.code[HEADER_SIZE + m.inputs + extra], 0, 0).store(m.row, a.word[0]);
+      }
       break;
     case CODE_settle: settle(m.group); break;
     case CODE_move: GPUOS_EACH GPUOS_D = GPUOS_A; break;
@@ -233,7 +262,7 @@ __device__ __noinline__ uint32_t operator_interpret(const uint64_t *params, uint
   m.output_strides = m.input_strides + m.rank * m.inputs;
   m.scalars = m.words + parameters - m.code[HEADER_SCALARS];
   uint32_t strided = 0;
-  for (uint32_t i = 0; i < m.inputs; i++) strided += m.code[HEADER_SIZE + i] >= 2 ? 1 : 0;
+  for (uint32_t i = 0; i < m.inputs; i++) strided += (m.code[HEADER_SIZE + i] & GPUOS_STRIDE_BITS) >= 2 ? 1 : 0;
   m.column_strides = parameters - m.code[HEADER_SCALARS] - strided;
   const uint32_t *ends = m.code + HEADER_SIZE + m.inputs + outputs;
   m.constants = ends + 2 * passes + 1;

@@ -3,6 +3,7 @@
 // loads and stores of four elements; and how a block shares out rows, columns and reductions among its threads.
 #pragma once
 
+#include "half.cuh"
 #include "program-functions.cuh"
 
 namespace program {
@@ -267,9 +268,9 @@ __device__ __forceinline__ int64_t offset(const uint32_t *words, uint32_t word, 
 
 __device__ __forceinline__ bool is_aligned(const void *address) { return (reinterpret_cast<uint64_t>(address) & 15) == 0; }
 
-// Elements in memory are float or int32; a bool is an int32 0 or 1.
+// Elements in memory are float or int32 (a bool is an int32 0 or 1), or halves.
 template <class T>
-struct __align__(16) Four {
+struct alignas(4 * sizeof(T)) Four {
   T v[4];
 };
 

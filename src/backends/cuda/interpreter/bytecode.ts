@@ -1,8 +1,11 @@
+import type { DType } from '../../../ops/dtype.ts';
+
 /**
  * The bytecode of a fused program, in 32-bit words:
  *  - the header;
  *  - a word for each input: 0 (column stride 0), 1 (contiguous), or 2 + its place among the inputs with a run-time stride;
  *  - a word for each output: 0 (one element a row), or 1 + its place among the outputs of full space;
+ *    in both the two highest bits say how elements are stored: words (0), float16 (1), bfloat16 (2);
  *  - for stage 0, pass 0, stage 1, ..., the last stage: the number of instructions up to its end;
  *  - constants;
  *  - instructions of two words: operation (8 bits), destination (8: register, with the highest bit a row register) and c
@@ -10,7 +13,7 @@
  *
  * Stages run once a row, passes for each column. A reduction's state is two row registers in sequence.
  */
-export const VERSION = 0x47500001;
+export const VERSION = 0x47500002;
 
 /** Words of the header. */
 export const HEADER = {
@@ -30,6 +33,11 @@ export const HEADER = {
 export const HEADER_WORDS = 12;
 export const FLAG_REDUCES = 1;
 export const FLAG_ROW_OUTPUTS = 2;
+
+/** How elements are stored, in the word of an input or output. */
+export function storage(dtype: DType): number {
+  return ((dtype === 'float16' ? 1 : dtype === 'bfloat16' ? 2 : 0) << 30) >>> 0;
+}
 
 export const CLASS = { ELEMENT: 0, ROW: 1, CONSTANT: 2, SCALAR: 3 } as const;
 export const ROW_TARGET = 0x80;

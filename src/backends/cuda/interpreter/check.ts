@@ -1,6 +1,17 @@
 import type { Program } from '../../../ops/program.ts';
 import { programParameters } from '../codegen/parameters.ts';
-import { CLASS, FLAG_REDUCES, FLAG_ROW_OUTPUTS, fits, HEADER, HEADER_WORDS, MAX_REGISTER, ROW_TARGET, VERSION } from './bytecode.ts';
+import {
+  CLASS,
+  FLAG_REDUCES,
+  FLAG_ROW_OUTPUTS,
+  fits,
+  HEADER,
+  HEADER_WORDS,
+  MAX_REGISTER,
+  ROW_TARGET,
+  storage,
+  VERSION,
+} from './bytecode.ts';
 import { operationKind, type OperationKind, OPCODES } from './opcodes.ts';
 
 /** Operands that each kind of operation reads, besides its target. */
@@ -38,13 +49,15 @@ export function checkBytecode(words: Uint32Array, program: Program): string | un
 
   let strided = 0;
   for (let i = 0; i < inputs; i++) {
-    const { columnStride } = program.inputs[i]!;
-    if (words[HEADER_WORDS + i] !== (columnStride === 'strided' ? 2 + strided++ : columnStride))
-      return `input ${i} has another column stride`;
+    const { columnStride, dtype } = program.inputs[i]!;
+    if (words[HEADER_WORDS + i] !== storage(dtype) + (columnStride === 'strided' ? 2 + strided++ : columnStride))
+      return `input ${i} has another column stride or dtype`;
   }
   let full = 0;
   for (let o = 0; o < outputs; o++) {
-    if (words[HEADER_WORDS + inputs + o] !== (program.outputs[o]!.space === 'full' ? ++full : 0)) return `output ${o} has another space`;
+    const { space, dtype } = program.outputs[o]!;
+    if (words[HEADER_WORDS + inputs + o] !== storage(dtype) + (space === 'full' ? ++full : 0))
+      return `output ${o} has another space or dtype`;
   }
   // Before any arithmetic with them, since they may be as large as a word.
   if (passes > words.length || constants > words.length) return 'it ends before its instructions';

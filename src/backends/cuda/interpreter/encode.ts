@@ -11,6 +11,7 @@ import {
   MAX_INDEX,
   MAX_REGISTER,
   ROW_TARGET,
+  storage,
   VERSION,
 } from './bytecode.ts';
 import { opcode } from './opcodes.ts';
@@ -78,8 +79,10 @@ class Encoder {
     const header = new Array<number>(HEADER_WORDS).fill(0);
     const words = [
       ...header,
-      ...program.inputs.map(({ columnStride }, i) => (columnStride === 'strided' ? 2 + stridedBefore(i) : columnStride)),
-      ...program.outputs.map(({ space }, o) => (space === 'full' ? 1 + fullBefore(o) : 0)),
+      ...program.inputs.map(
+        ({ columnStride, dtype }, i) => storage(dtype) + (columnStride === 'strided' ? 2 + stridedBefore(i) : columnStride),
+      ),
+      ...program.outputs.map(({ space, dtype }, o) => storage(dtype) + (space === 'full' ? 1 + fullBefore(o) : 0)),
       ...this.#ends,
       ...this.#constants,
       ...this.#instructions.flatMap((instruction) => this.#words(instruction)),

@@ -9,6 +9,7 @@ const FLOAT_UNARY = [
   ...['neg', 'abs', 'sign', 'exp', 'expm1', 'log', 'log1p', 'sqrt', 'rsqrt', 'square', 'reciprocal', 'floor', 'ceil', 'round'],
   ...['erf', 'tanh', 'sigmoid', 'softplus', 'sin', 'cos', 'tan', 'asin', 'acos', 'atan', 'sinh', 'cosh', 'asinh', 'acosh'],
   ...['atanh', 'relu', 'relu6', 'elu', 'selu', 'gelu', 'gelu_tanh', 'silu', 'is_nan', 'is_inf', 'is_finite', 'to_int', 'to_bool'],
+  ...['round_float16', 'round_bfloat16'],
 ];
 const FLOAT_BINARY = [
   ...['add', 'sub', 'mul', 'div', 'floor_div', 'mod', 'maximum', 'minimum', 'pow', 'squared_difference', 'atan2', 'prelu'],

@@ -1,4 +1,4 @@
-import type { DType } from '../../../ops/define.ts';
+import type { ComputeType } from '../../../ops/dtype.ts';
 import type { Program, ProgramNode } from '../../../ops/program.ts';
 import { mapEmitter } from './maps.ts';
 
@@ -31,7 +31,7 @@ const STASH_COST = 12;
 const MAX_STASHED = 4;
 
 /** The dtype that a map's operands have; of `select`, that of what it selects from. */
-export function operandType(nodes: readonly ProgramNode[], node: ProgramNode & { kind: 'map' }): DType {
+export function operandType(nodes: readonly ProgramNode[], node: ProgramNode & { kind: 'map' }): ComputeType {
   return (nodes[node.args[node.op === 'select' ? 1 : 0] as number] as ProgramNode).dtype;
 }
 

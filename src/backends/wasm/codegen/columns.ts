@@ -1,9 +1,11 @@
+import { isHalf } from '../../../ops/dtype.ts';
 import type { Program, ProgramNode } from '../../../ops/program.ts';
 import type { FunctionBuilder } from '../encoder/function-builder.ts';
 import { OP, SIMD, V128 } from '../encoder/opcodes.ts';
 import { type Analysis, operandType } from './analysis.ts';
 import { mapEmitter } from './maps.ts';
-import { LOAD_PART, LOAD_STRIDED_PART, STORE_PART } from './partial-vectors.ts';
+import { fromHalfBits, toHalfBits } from './half.ts';
+import { LOAD_HALF_PART, LOAD_PART, LOAD_STRIDED_HALF_PART, LOAD_STRIDED_PART, STORE_HALF_PART, STORE_PART } from './partial-vectors.ts';
 import { type Accumulators, accumulate, isArg } from './reductions.ts';
 
 /** Where the code of a row finds its operands: locals of the function, and how an address is made. */
@@ -77,8 +79,13 @@ export function emitColumns(frame: RowFrame, pass: Pass, vectors: number, partia
           .set(value(node, u));
     } else {
       const toMask = source.dtype === 'bool';
-      loadInput(frame, (source as { input: number }).input, vectors, partial, (u) => {
+      const { input } = source as { input: number };
+      const { dtype } = program.inputs[input] as Program['inputs'][number];
+      loadInput(frame, input, vectors, partial, (u) => {
         if (toMask) f.splatBits(0).simd(SIMD.i32x4Ne);
+        f.set(value(node, u));
+        if (!isHalf(dtype)) return;
+        fromHalfBits(f, value(node, u), dtype);
         f.set(value(node, u));
       });
     }
@@ -144,8 +151,10 @@ export function emitColumns(frame: RowFrame, pass: Pass, vectors: number, partia
     program.outputs.forEach((output, index) => {
       if (output.space !== 'full') return;
       storeOutput(frame, index, vectors, partial, (u) => {
-        f.get(value(output.node, u));
-        if (output.dtype === 'bool') f.splatBits(1).simd(SIMD.and);
+        const { dtype } = output;
+        if (isHalf(dtype)) toHalfBits(f, value(output.node, u), dtype);
+        else f.get(value(output.node, u));
+        if (dtype === 'bool') f.splatBits(1).simd(SIMD.and);
       });
       consume(output.node);
     });
@@ -169,25 +178,42 @@ function countUses(frame: RowFrame, pass: Pass): Int32Array {
   return uses;
 }
 
+/** Pushes the distance of the current column from the row's start, in bytes of an operand whose elements have 4, or half of that. */
+function pushColumn(frame: RowFrame, half: boolean): void {
+  frame.f.get(frame.column);
+  if (half) frame.f.i32(1).op(OP.i32ShrU);
+}
+
+/** Loads vectors of an input; of halves, their bits in lanes of 32. */
 function loadInput(frame: RowFrame, input: number, vectors: number, partial: boolean, take: (u: number) => void): void {
-  const { f, address, column } = frame;
-  if (frame.program.inputs[input]?.columnStride === 'strided') {
+  const { f, address } = frame;
+  const { columnStride, dtype } = frame.program.inputs[input] as Program['inputs'][number];
+  const half = isHalf(dtype);
+  frame.pushInputPointer(input);
+  pushColumn(frame, half);
+  if (columnStride === 'strided') {
     const stride = frame.strides[input] as number;
-    // The column offset is in bytes, as the stride is in elements of 4 bytes: their product is the distance in bytes.
-    frame.pushInputPointer(input);
-    f.get(column).get(stride).op(OP.i32Mul).op(OP.i32Add).set(address);
+    // The column offset is in bytes, and the stride in elements: their product is the distance in bytes.
+    f.get(stride).op(OP.i32Mul).op(OP.i32Add).set(address);
+    const step = frame.strides[frame.program.inputs.length + input] as number;
     if (partial) {
-      f.get(address).get(stride).i32(2).op(OP.i32Shl).get(frame.left).call(LOAD_STRIDED_PART);
+      f.get(address)
+        .get(step)
+        .get(frame.left)
+        .call(half ? LOAD_STRIDED_HALF_PART : LOAD_STRIDED_PART);
       take(0);
       return;
     }
-    const step = frame.strides[frame.program.inputs.length + input] as number;
     for (let u = 0; u < vectors; u++) {
       const gathered = f.vector();
       for (let lane = 0; lane < 4; lane++) {
         if (u > 0 || lane > 0) f.get(address).get(step).op(OP.i32Add).set(address);
         f.get(address);
-        if (lane === 0) f.simdMemory(SIMD.load32Zero, 0);
+        if (half) {
+          if (lane === 0) f.splatBits(0);
+          else f.get(gathered);
+          f.laneMemory(SIMD.load16Lane, 0, 2 * lane, 1);
+        } else if (lane === 0) f.simdMemory(SIMD.load32Zero, 0);
         else f.get(gathered).laneMemory(SIMD.load32Lane, 0, lane);
         f.set(gathered);
       }
@@ -197,38 +223,55 @@ function loadInput(frame: RowFrame, input: number, vectors: number, partial: boo
     }
     return;
   }
-  frame.pushInputPointer(input);
-  f.get(column).op(OP.i32Add).set(address);
+  f.op(OP.i32Add).set(address);
+  const load = (u: number) => {
+    if (half) f.get(address).simdMemory(SIMD.load16x4U, 8 * u, 1);
+    else f.get(address).simdMemory(SIMD.load, 16 * u);
+  };
   if (partial) {
     f.get(frame.left).i32(4).op(OP.i32LtS).if(V128);
-    f.get(address).get(frame.left).call(LOAD_PART).op(OP.else);
-    f.get(address).simdMemory(SIMD.load, 0).op(OP.end);
+    f.get(address)
+      .get(frame.left)
+      .call(half ? LOAD_HALF_PART : LOAD_PART)
+      .op(OP.else);
+    load(0);
+    f.op(OP.end);
     take(0);
     return;
   }
   for (let u = 0; u < vectors; u++) {
-    f.get(address).simdMemory(SIMD.load, 16 * u);
+    load(u);
     take(u);
   }
 }
 
+/** Stores vectors of an output; of halves, the lower 2 bytes of lanes of 32 bits. */
 function storeOutput(frame: RowFrame, output: number, vectors: number, partial: boolean, push: (u: number) => void): void {
   const { f, address } = frame;
+  const half = isHalf((frame.program.outputs[output] as Program['outputs'][number]).dtype);
   frame.pushOutputPointer(output);
-  f.get(frame.column).op(OP.i32Add).set(address);
+  pushColumn(frame, half);
+  f.op(OP.i32Add).set(address);
+  const store = (u: number) => {
+    f.get(address);
+    push(u);
+    // The lanes hold 0 to 65535, which narrowing leaves as they are.
+    if (half)
+      f.splatBits(0)
+        .simd(SIMD.i16x8NarrowI32x4U)
+        .laneMemory(SIMD.store64Lane, 8 * u, 0, 1);
+    else f.simdMemory(SIMD.store, 16 * u);
+  };
   if (partial) {
     f.get(frame.left).i32(4).op(OP.i32LtS).if();
     f.get(address);
     push(0);
-    f.get(frame.left).call(STORE_PART).op(OP.else);
-    f.get(address);
-    push(0);
-    f.simdMemory(SIMD.store, 0).op(OP.end);
+    f.get(frame.left)
+      .call(half ? STORE_HALF_PART : STORE_PART)
+      .op(OP.else);
+    store(0);
+    f.op(OP.end);
     return;
   }
-  for (let u = 0; u < vectors; u++) {
-    f.get(address);
-    push(u);
-    f.simdMemory(SIMD.store, 16 * u);
-  }
+  for (let u = 0; u < vectors; u++) store(u);
 }

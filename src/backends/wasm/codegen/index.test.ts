@@ -1,5 +1,6 @@
 import { describe, expect, test } from 'vitest';
 import wabt from 'wabt';
+import { isHalf } from '../../../ops/dtype.ts';
 import { MAPS } from '../../../ops/map.ts';
 import type { MapName, Program, ProgramNode } from '../../../ops/program.ts';
 import { compileProgram, programSignature } from './index.ts';
@@ -34,6 +35,7 @@ describe('compileProgram', () => {
   test('every operation of the library compiles for every dtype that its rule allows', () => {
     for (const [name, rule] of Object.entries(MAPS)) {
       for (const operand of rule.operands) {
+        if (isHalf(operand)) continue; // computed in float32
         const results =
           rule.result === 'attribute' ? (['float32', 'int32', 'bool'] as const) : [rule.result === 'same' ? operand : ('bool' as const)];
         for (const dtype of results) {

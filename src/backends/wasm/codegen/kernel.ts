@@ -1,3 +1,4 @@
+import { type DType, elementBytes, isHalf } from '../../../ops/dtype.ts';
 import type { Program, ProgramNode } from '../../../ops/program.ts';
 import { f32Bits } from '../encoder/byte-writer.ts';
 import type { FunctionBuilder } from '../encoder/function-builder.ts';
@@ -5,6 +6,7 @@ import type { FunctionDefinition } from '../encoder/module-builder.ts';
 import { I32, OP, SIMD } from '../encoder/opcodes.ts';
 import { type Analysis, neededIn, operandType } from './analysis.ts';
 import { emitColumns, type Pass, type RowFrame } from './columns.ts';
+import { fromHalfBits, toHalfBits } from './half.ts';
 import { mapEmitter } from './maps.ts';
 import { type Parameters, programParameters } from './parameters.ts';
 import { type Accumulators, createAccumulators, finishReduction, foldChunk, releaseAccumulators, resetAccumulators } from './reductions.ts';
@@ -100,7 +102,7 @@ class Kernel implements RowFrame {
       if (input.columnStride !== 'strided') return;
       const stride = f.i32Local();
       const bytes = f.i32Local();
-      f.get(PARAMS).i32Load(this.parameters.columnStride(i)).tee(stride).i32(2).op(OP.i32Shl).set(bytes);
+      f.get(PARAMS).i32Load(this.parameters.columnStride(i)).tee(stride).i32(elementShift(input.dtype)).op(OP.i32Shl).set(bytes);
       this.strides[i] = stride;
       this.strides[program.inputs.length + i] = bytes;
     });
@@ -236,26 +238,32 @@ class Kernel implements RowFrame {
           .get(PARAMS)
           .i32Load(stream.stride(d))
           .op(OP.i32Mul)
-          .i32(2)
+          .i32(stream.shift)
           .op(OP.i32Shl)
           .op(OP.i32Add)
           .set(stream.local);
       }
     }
-    const rowOutputs: number[] = [];
+    const rowOutputs: { readonly local: number; readonly bytes: number }[] = [];
     program.outputs.forEach((output, index) => {
       if (output.space !== 'row') return;
       const local = f.i32Local();
-      f.get(PARAMS).i32Load(parameters.outputPointer(index)).get(row).i32(2).op(OP.i32Shl).op(OP.i32Add).set(local);
+      f.get(PARAMS)
+        .i32Load(parameters.outputPointer(index))
+        .get(row)
+        .i32(elementShift(output.dtype))
+        .op(OP.i32Shl)
+        .op(OP.i32Add)
+        .set(local);
       this.outputPointers[index] = local;
-      rowOutputs.push(local);
+      rowOutputs.push({ local, bytes: elementBytes(output.dtype) });
     });
     this.emitInvariants();
 
     f.block().loop();
     this.emitRow();
     f.get(row).i32(1).op(OP.i32Add).tee(row).get(rowEnd).op(OP.i32GeU).brIf(1);
-    for (const local of rowOutputs) f.get(local).i32(4).op(OP.i32Add).set(local);
+    for (const { local, bytes } of rowOutputs) f.get(local).i32(bytes).op(OP.i32Add).set(local);
     this.emitCarry(coordinates, streams, k - 1);
     f.br(0).op(OP.end).op(OP.end);
   }
@@ -265,7 +273,7 @@ class Kernel implements RowFrame {
     const { f, parameters } = this;
     const coordinate = coordinates[d] as number;
     for (const stream of streams) {
-      f.get(stream.local).get(PARAMS).i32Load(stream.stride(d)).i32(2).op(OP.i32Shl).op(OP.i32Add).set(stream.local);
+      f.get(stream.local).get(PARAMS).i32Load(stream.stride(d)).i32(stream.shift).op(OP.i32Shl).op(OP.i32Add).set(stream.local);
     }
     // The outermost one never carries: the rows are at their end by then.
     if (d === 0) return;
@@ -276,7 +284,7 @@ class Kernel implements RowFrame {
         .get(PARAMS)
         .i32Load(stream.stride(d))
         .op(OP.i32Mul)
-        .i32(2)
+        .i32(stream.shift)
         .op(OP.i32Shl)
         .op(OP.i32Sub)
         .set(stream.local);
@@ -294,13 +302,24 @@ class Kernel implements RowFrame {
       if (node.kind !== 'input' || analysis.live[i] === 0 || this.inputPointers[node.input] !== undefined) return;
       const local = f.i32Local();
       this.inputPointers[node.input] = local;
-      streams.push({ local, pointer: parameters.inputPointer(node.input), stride: (d) => parameters.inputRowStride(node.input, d) });
+      const { dtype } = program.inputs[node.input] as Program['inputs'][number];
+      streams.push({
+        local,
+        shift: elementShift(dtype),
+        pointer: parameters.inputPointer(node.input),
+        stride: (d) => parameters.inputRowStride(node.input, d),
+      });
     });
     program.outputs.forEach((output, index) => {
       if (output.space !== 'full') return;
       const local = f.i32Local();
       this.outputPointers[index] = local;
-      streams.push({ local, pointer: parameters.outputPointer(index), stride: (d) => parameters.outputRowStride(index, d) });
+      streams.push({
+        local,
+        shift: elementShift(output.dtype),
+        pointer: parameters.outputPointer(index),
+        stride: (d) => parameters.outputRowStride(index, d),
+      });
     });
     return streams;
   }
@@ -326,7 +345,13 @@ class Kernel implements RowFrame {
     program.outputs.forEach((output, index) => {
       if (output.space !== 'row') return;
       this.pushOutputPointer(index);
-      f.get(this.uniforms[output.node] as number);
+      const value = this.uniforms[output.node] as number;
+      if (isHalf(output.dtype)) {
+        toHalfBits(f, value, output.dtype);
+        f.laneMemory(SIMD.store16Lane, 0, 0, 1);
+        return;
+      }
+      f.get(value);
       if (output.dtype === 'bool') f.splatBits(1).simd(SIMD.and);
       f.laneMemory(SIMD.store32Lane, 0, 0);
     });
@@ -350,8 +375,7 @@ class Kernel implements RowFrame {
         f.get(PARAMS).simdMemory(SIMD.load32Splat, this.parameters.scalar(node.scalar));
         break;
       case 'input':
-        this.pushInputPointer(node.input);
-        f.simdMemory(SIMD.load32Splat, 0);
+        this.emitUniformInput(index, node.input);
         break;
       case 'map': {
         const [a = -1, b = -1, c = -1] = node.args.map((arg) => this.uniforms[arg] as number);
@@ -363,6 +387,18 @@ class Kernel implements RowFrame {
     }
     if (node.dtype === 'bool' && node.kind !== 'map') f.splatBits(0).simd(SIMD.i32x4Ne);
     f.set(this.uniformLocal(index));
+  }
+
+  private emitUniformInput(index: number, input: number): void {
+    const { f } = this;
+    const { dtype } = this.program.inputs[input] as Program['inputs'][number];
+    this.pushInputPointer(input);
+    if (!isHalf(dtype)) {
+      f.simdMemory(SIMD.load32Splat, 0);
+      return;
+    }
+    f.i32Load16(0).simd(SIMD.i32x4Splat).set(this.uniformLocal(index));
+    fromHalfBits(f, this.uniformLocal(index), dtype);
   }
 
   private emitPass(index: number): void {
@@ -479,7 +515,13 @@ class Kernel implements RowFrame {
   }
 }
 
+/** By how much an index is shifted to be a distance in bytes. */
+function elementShift(dtype: DType): number {
+  return elementBytes(dtype) === 2 ? 1 : 2;
+}
+
 interface RowStream {
+  readonly shift: number;
   readonly local: number;
   readonly pointer: number;
   stride(d: number): number;

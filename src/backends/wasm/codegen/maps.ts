@@ -1,12 +1,13 @@
 import { GpuosError } from '../../../errors.ts';
-import type { DType } from '../../../ops/define.ts';
+import type { ComputeType } from '../../../ops/dtype.ts';
 import { SELU_ALPHA, SELU_LAMBDA } from '../../../ops/map.ts';
-import type { MapName } from '../../../ops/program.ts';
+import type { MapName, RoundName } from '../../../ops/program.ts';
 import type { FunctionBuilder } from '../encoder/function-builder.ts';
 import type { FunctionDefinition } from '../encoder/module-builder.ts';
 import { SIMD } from '../encoder/opcodes.ts';
 import * as double from './double-precision.ts';
 import * as exponentials from './exponentials.ts';
+import { ROUND_COST, roundToHalf } from './half.ts';
 import { INT_FLOOR_DIV, INT_MOD, INT_POW } from './integers.ts';
 
 /**
@@ -31,7 +32,7 @@ const call2 = (cost: number, definition: FunctionDefinition): MapEmitter => ({ c
 const not = (opcode: number): MapEmitter => ({ cost: 2, emit: (f, a, b) => f.get(a).get(b).simd(opcode).simd(SIMD.not) });
 
 const select = inline(1, (f, condition, a, b) => f.get(a).get(b).get(condition).simd(SIMD.bitselect));
-type Table = Partial<Record<MapName, MapEmitter>>;
+type Table = Partial<Record<MapName | RoundName, MapEmitter>>;
 
 const FLOAT32: Table = {
   select,
@@ -96,6 +97,8 @@ const FLOAT32: Table = {
   gelu: inline(65, exponentials.gelu),
   'gelu-tanh': inline(43, exponentials.geluTanh),
   silu: inline(38, exponentials.silu),
+  'round-float16': inline(ROUND_COST, (f, x) => roundToHalf(f, x, 'float16')),
+  'round-bfloat16': inline(ROUND_COST / 2, (f, x) => roundToHalf(f, x, 'bfloat16')),
   'is-nan': inline(1, (f, x) => f.get(x).get(x).simd(SIMD.f32x4Ne)),
   'is-inf': inline(2, (f, x) => f.get(x).splatBits(ABS_BITS).simd(SIMD.and).splatBits(INFINITY_BITS).simd(SIMD.i32x4Eq)),
   'is-finite': inline(2, (f, x) => f.get(x).splatBits(ABS_BITS).simd(SIMD.and).splatBits(INFINITY_BITS).simd(SIMD.i32x4LtS)),
@@ -144,9 +147,9 @@ const BOOL: Table = {
   'greater-equal': { cost: 2, emit: (f, a, b) => f.get(b).get(a).simd(SIMD.andnot).simd(SIMD.not) },
 };
 
-const TABLES: Readonly<Record<DType, Table>> = { float32: FLOAT32, int32: INT32, bool: BOOL };
+const TABLES: Readonly<Record<ComputeType, Table>> = { float32: FLOAT32, int32: INT32, bool: BOOL };
 
-const CASTS: Readonly<Record<DType, Readonly<Record<DType, MapEmitter>>>> = {
+const CASTS: Readonly<Record<ComputeType, Readonly<Record<ComputeType, MapEmitter>>>> = {
   float32: {
     float32: inline(0, (f, a) => f.get(a)),
     int32: inline(8, (f, a) => f.get(a).simd(SIMD.i32x4TruncSatF32x4S)),
@@ -165,7 +168,7 @@ const CASTS: Readonly<Record<DType, Readonly<Record<DType, MapEmitter>>>> = {
 };
 
 /** The emitter of an operation on operands of a dtype (of select: the dtype of what it selects from). */
-export function mapEmitter(op: MapName, operand: DType, result: DType): MapEmitter {
+export function mapEmitter(op: MapName | RoundName, operand: ComputeType, result: ComputeType): MapEmitter {
   const emitter = op === 'cast' ? CASTS[operand][result] : TABLES[operand][op];
   if (emitter === undefined) throw new GpuosError('GPUOS_INTERNAL', `No vector code for ${op} of ${operand}.`);
   return emitter;

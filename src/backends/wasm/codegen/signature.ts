@@ -1,6 +1,6 @@
 import type { Program } from '../../../ops/program.ts';
 
-const DTYPES = { float32: 'f', int32: 'i', bool: 'b' } as const;
+const DTYPES = { float32: 'f', int32: 'i', bool: 'b', float16: 'h', bfloat16: 'g' } as const;
 
 /** A cache key: programs with equal signatures compile to the same bytes, and programs that differ have different ones. */
 export function programSignature(program: Program): string {

@@ -208,20 +208,28 @@ export class FunctionBuilder {
     return this.#memory(0x28, offset);
   }
 
-  i32Store(offset: number): this {
-    return this.#memory(0x36, offset);
-  }
-
-  /** A SIMD load or store (of a whole vector, of one splat or zero-extended element). */
-  simdMemory(opcode: number, offset: number): this {
-    this.simd(opcode);
-    this.#body.u8(2);
+  /** i32.load16_u */
+  i32Load16(offset: number): this {
+    this.#body.u8(0x2f);
+    this.#body.u8(1);
     this.#body.u32(offset);
     return this;
   }
 
-  laneMemory(opcode: number, offset: number, lane: number): this {
-    this.simdMemory(opcode, offset);
+  i32Store(offset: number): this {
+    return this.#memory(0x36, offset);
+  }
+
+  /** A SIMD load or store (of a whole vector, of one splat or zero-extended element), aligned to 2^alignment bytes. */
+  simdMemory(opcode: number, offset: number, alignment = 2): this {
+    this.simd(opcode);
+    this.#body.u8(alignment);
+    this.#body.u32(offset);
+    return this;
+  }
+
+  laneMemory(opcode: number, offset: number, lane: number, alignment = 2): this {
+    this.simdMemory(opcode, offset, alignment);
     this.#body.u8(lane);
     return this;
   }
@@ -263,7 +271,7 @@ export class FunctionBuilder {
     return this;
   }
 
-  /** All elements are of 4 bytes, so the alignment hint is 2^2 everywhere. */
+  /** Words of 4 bytes: the alignment hint is 2^2. */
   #memory(opcode: number, offset: number): this {
     this.#body.u8(opcode);
     this.#body.u8(2);

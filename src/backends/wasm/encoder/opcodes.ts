@@ -26,14 +26,15 @@ export const OP = {
 /** SIMD instructions, after the prefix 0xfd (WebAssembly core specification 2.0, section 5.4.9). */
 // biome-ignore format: a table, by group
 export const SIMD = {
-  load: 0x00, load32Splat: 0x09, store: 0x0b, const: 0x0c, shuffle: 0x0d,
+  load: 0x00, load16x4U: 0x04, load32Splat: 0x09, store: 0x0b, const: 0x0c, shuffle: 0x0d,
   i32x4Splat: 0x11, i64x2Splat: 0x12, f32x4Splat: 0x13, f64x2Splat: 0x14,
   i32x4ExtractLane: 0x1b, i32x4ReplaceLane: 0x1c, i64x2ReplaceLane: 0x1e, f32x4ExtractLane: 0x1f, f64x2ExtractLane: 0x21, f64x2ReplaceLane: 0x22,
   i32x4Eq: 0x37, i32x4Ne: 0x38, i32x4LtS: 0x39, i32x4GtS: 0x3b, i32x4LeS: 0x3d, i32x4GeS: 0x3f,
   f32x4Eq: 0x41, f32x4Ne: 0x42, f32x4Lt: 0x43, f32x4Gt: 0x44, f32x4Le: 0x45, f32x4Ge: 0x46,
   f64x2Eq: 0x47, f64x2Ne: 0x48, f64x2Lt: 0x49, f64x2Gt: 0x4a, f64x2Le: 0x4b, f64x2Ge: 0x4c,
   not: 0x4d, and: 0x4e, andnot: 0x4f, or: 0x50, xor: 0x51, bitselect: 0x52, anyTrue: 0x53,
-  load32Lane: 0x56, store32Lane: 0x5a, load32Zero: 0x5c, f32x4DemoteF64x2Zero: 0x5e, f64x2PromoteLowF32x4: 0x5f,
+  load16Lane: 0x55, load32Lane: 0x56, store16Lane: 0x59, store32Lane: 0x5a, store64Lane: 0x5b, load32Zero: 0x5c, f32x4DemoteF64x2Zero: 0x5e, f64x2PromoteLowF32x4: 0x5f,
+  i16x8NarrowI32x4U: 0x86,
   f32x4Ceil: 0x67, f32x4Floor: 0x68, f32x4Trunc: 0x69, f32x4Nearest: 0x6a, f64x2Floor: 0x75, f64x2Trunc: 0x7a, f64x2Nearest: 0x94,
   i32x4Abs: 0xa0, i32x4Neg: 0xa1, i32x4AllTrue: 0xa3, i32x4Shl: 0xab, i32x4ShrS: 0xac, i32x4ShrU: 0xad, i32x4Add: 0xae, i32x4Sub: 0xb1,
   i32x4Mul: 0xb5, i32x4MinS: 0xb6, i32x4MaxS: 0xb8,

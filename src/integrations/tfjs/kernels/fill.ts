@@ -1,4 +1,4 @@
-import type { DType } from '../../../ops/define.ts';
+import type { ComputeType } from '../../../ops/dtype.ts';
 import { DECLINED, type GpuosBackend, isDeviceDType } from '../backend.ts';
 import { isSmall } from '../host-arithmetic.ts';
 import { SHADOW_ELEMENTS } from '../record.ts';
@@ -6,7 +6,7 @@ import { type DataType, type TensorInfo, tf } from '../tfjs.ts';
 import { ANY, accept, type Kernels, type NoAttributes, type X } from './kernel.ts';
 
 /** A constant tensor; small integers stay on the host. */
-function constant(backend: GpuosBackend, shape: readonly number[], value: number, dtype: DType): TensorInfo {
+function constant(backend: GpuosBackend, shape: readonly number[], value: number, dtype: ComputeType): TensorInfo {
   const exact = dtype === 'int32' ? value | 0 : dtype === 'bool' && value !== 0 ? 1 : value;
   if (dtype !== 'float32' && isSmall(shape)) {
     return backend.hostResult(new Array<number>(shape.reduce((a, b) => a * b, 1)).fill(exact), shape, dtype);
@@ -27,7 +27,7 @@ function fill(
 function like(value: number) {
   return (backend: GpuosBackend, { x }: X): TensorInfo => {
     accept(x, ANY);
-    return constant(backend, x.shape, value, x.dtype as DType);
+    return constant(backend, x.shape, value, x.dtype as ComputeType);
   };
 }
 

@@ -1,16 +1,18 @@
-// Copies: of runs, of strided elements, of matrices of any strides.
+// Copies: of runs, of strided elements, of matrices of any strides. Elements are words, or halves of 2 bytes (T).
 #pragma once
 
 namespace operators {
 
 // Threads `lane` of `lanes` copy `count` consecutive elements. A block has few threads for the latency of its memory,
 // so each has four loads under way before it stores the first.
-__device__ __forceinline__ void copy_run(uint32_t *target, const uint32_t *source, uint64_t count, uint32_t lane, uint32_t lanes) {
+template <typename T>
+__device__ __forceinline__ void copy_run(T *target, const T *source, uint64_t count, uint32_t lane, uint32_t lanes) {
+  constexpr uint64_t in_vector = sizeof(uint4) / sizeof(T);
   uint64_t i = lane;
   if (((reinterpret_cast<uint64_t>(target) | reinterpret_cast<uint64_t>(source)) & 15) == 0) {
     uint4 *to = reinterpret_cast<uint4 *>(target);
     const uint4 *from = reinterpret_cast<const uint4 *>(source);
-    const uint64_t vectors = count / 4;
+    const uint64_t vectors = count / in_vector;
     for (; i + 3 * lanes < vectors; i += 4 * lanes) {
       const uint4 a = from[i];
       const uint4 b = from[i + lanes];
@@ -22,13 +24,13 @@ __device__ __forceinline__ void copy_run(uint32_t *target, const uint32_t *sourc
       to[i + 3 * lanes] = d;
     }
     for (; i < vectors; i += lanes) to[i] = from[i];
-    i = vectors * 4 + lane;
+    i = vectors * in_vector + lane;
   }
   for (; i + 3 * lanes < count; i += 4 * lanes) {
-    const uint32_t a = source[i];
-    const uint32_t b = source[i + lanes];
-    const uint32_t c = source[i + 2 * lanes];
-    const uint32_t d = source[i + 3 * lanes];
+    const T a = source[i];
+    const T b = source[i + lanes];
+    const T c = source[i + 2 * lanes];
+    const T d = source[i + 3 * lanes];
     target[i] = a;
     target[i + lanes] = b;
     target[i + 2 * lanes] = c;
@@ -38,18 +40,18 @@ __device__ __forceinline__ void copy_run(uint32_t *target, const uint32_t *sourc
 }
 
 // Elements that lie `step` apart become consecutive ones.
-__device__ __forceinline__ void copy_elements(uint32_t *target, const uint32_t *source, int64_t step, uint32_t count, uint32_t lane,
-                                              uint32_t lanes) {
+template <typename T>
+__device__ __forceinline__ void copy_elements(T *target, const T *source, int64_t step, uint32_t count, uint32_t lane, uint32_t lanes) {
   if (step == 1) {
     copy_run(target, source, count, lane, lanes);
     return;
   }
   uint32_t i = lane;
   for (; i + 3 * lanes < count; i += 4 * lanes) {
-    const uint32_t a = source[i * step];
-    const uint32_t b = source[(i + lanes) * step];
-    const uint32_t c = source[(i + 2 * lanes) * step];
-    const uint32_t d = source[(i + 3 * lanes) * step];
+    const T a = source[i * step];
+    const T b = source[(i + lanes) * step];
+    const T c = source[(i + 2 * lanes) * step];
+    const T d = source[(i + 3 * lanes) * step];
     target[i] = a;
     target[i + lanes] = b;
     target[i + 2 * lanes] = c;
@@ -69,8 +71,9 @@ __device__ __forceinline__ void fill_run(uint32_t *target, uint32_t value, uint6
 }
 
 // A matrix whose columns are consecutive in the source, or nothing is: consecutive threads take consecutive targets.
-__device__ __forceinline__ void copy_rows(uint32_t *target, int64_t target_row, const uint32_t *source, int64_t source_row,
-                                          int64_t source_column, uint32_t rows, uint32_t columns) {
+template <typename T>
+__device__ __forceinline__ void copy_rows(T *target, int64_t target_row, const T *source, int64_t source_row, int64_t source_column,
+                                          uint32_t rows, uint32_t columns) {
   if (columns >= 128) {
     const uint32_t lanes = rows < blockDim.x / 32 ? blockDim.x : 32;
     for (uint32_t r = threadIdx.x / lanes; r < rows; r += blockDim.x / lanes) {
@@ -94,8 +97,9 @@ __device__ __forceinline__ void copy_rows(uint32_t *target, int64_t target_row, 
 }
 
 // A matrix whose rows are consecutive in the source: 32 x 32 elements at a time pass through shared memory.
-__device__ __forceinline__ void copy_transposed(uint32_t *target, int64_t target_row, const uint32_t *source, int64_t source_column,
-                                                uint32_t rows, uint32_t columns, uint32_t *square) {
+template <typename T>
+__device__ __forceinline__ void copy_transposed(T *target, int64_t target_row, const T *source, int64_t source_column, uint32_t rows,
+                                                uint32_t columns, T *square) {
   const uint32_t lane = threadIdx.x & 31;
   const uint32_t warp = threadIdx.x / 32;
   const uint32_t warps = blockDim.x / 32;
@@ -103,11 +107,11 @@ __device__ __forceinline__ void copy_transposed(uint32_t *target, int64_t target
     for (uint32_t c0 = 0; c0 < columns; c0 += 32) {
       __syncthreads();
       for (uint32_t i = warp; i < 32; i += 4 * warps) {
-        uint32_t held[4];
+        T held[4];
 #pragma unroll
         for (uint32_t j = 0; j < 4; j++) {
           const uint32_t c = c0 + i + j * warps;
-          held[j] = i + j * warps < 32 && c < columns && r0 + lane < rows ? source[r0 + lane + c * source_column] : 0;
+          held[j] = i + j * warps < 32 && c < columns && r0 + lane < rows ? source[r0 + lane + c * source_column] : T(0);
         }
 #pragma unroll
         for (uint32_t j = 0; j < 4; j++) {
@@ -122,24 +126,14 @@ __device__ __forceinline__ void copy_transposed(uint32_t *target, int64_t target
   }
 }
 
-}  // namespace operators
-
-extern "C" {
-
-// Does nothing: the round trip that the benches time.
-__device__ __noinline__ uint32_t operator_nop(const uint64_t *params, uint32_t tile, uint32_t tiles, char *shared, const uint32_t *data) {
-  return GPUOS_STATUS_OK;
-}
-
 // Materialises a strided view. The space is outer dims x rows x columns; the host chooses as rows a dimension in which
 // the source is consecutive if its columns are not. Pointers: source, target. Words: units, rows, columns, row block,
 // column block, source row stride, source column stride, target row stride, outer rank k, dims[k], source strides[k],
 // target strides[k]. A unit is one block of one matrix, columns innermost.
-__device__ __noinline__ uint32_t operator_copy_strided(const uint64_t *params, uint32_t tile, uint32_t tiles, char *shared,
-                                                       const uint32_t *data) {
-  using namespace operators;
-  const uint32_t *source = pointer_at<const uint32_t>(params, 0);
-  uint32_t *target = pointer_at<uint32_t>(params, 1);
+template <typename T>
+__device__ __forceinline__ uint32_t copy_strided(const uint64_t *params, uint32_t tile, uint32_t tiles, char *shared) {
+  const T *source = pointer_at<const T>(params, 0);
+  T *target = pointer_at<T>(params, 1);
   const uint32_t *words = words_after(params, 2);
   const uint32_t units = words[0];
   const uint32_t rows = words[1];
@@ -185,16 +179,34 @@ __device__ __noinline__ uint32_t operator_copy_strided(const uint64_t *params, u
     const uint32_t c = (unit - block_row * column_blocks) * column_block;
     const uint32_t outer = block_row / row_blocks;
     const uint32_t r = (block_row - outer * row_blocks) * row_block;
-    const uint32_t *from = source + offset_of(outer, rank, dims, source_strides) + r * source_row + c * source_column;
-    uint32_t *to = target + offset_of(outer, rank, dims, target_strides) + r * target_row + c;
+    const T *from = source + offset_of(outer, rank, dims, source_strides) + r * source_row + c * source_column;
+    T *to = target + offset_of(outer, rank, dims, target_strides) + r * target_row + c;
     const uint32_t height = min(row_block, rows - r);
     const uint32_t width = min(column_block, columns - c);
     if (source_row == 1 && source_column != 1 && source_column != 0 && height > 4 && width > 1) {
-      copy_transposed(to, target_row, from, source_column, height, width, reinterpret_cast<uint32_t *>(shared + STAGED_BYTES));
+      copy_transposed(to, target_row, from, source_column, height, width, reinterpret_cast<T *>(shared + STAGED_BYTES));
     } else {
       copy_rows(to, target_row, from, source_row, source_column, height, width);
     }
   }
   return GPUOS_STATUS_OK;
+}
+}  // namespace operators
+
+extern "C" {
+
+// Does nothing: the round trip that the benches time.
+__device__ __noinline__ uint32_t operator_nop(const uint64_t *params, uint32_t tile, uint32_t tiles, char *shared, const uint32_t *data) {
+  return GPUOS_STATUS_OK;
+}
+
+__device__ __noinline__ uint32_t operator_copy_strided(const uint64_t *params, uint32_t tile, uint32_t tiles, char *shared,
+                                                       const uint32_t *data) {
+  return operators::copy_strided<uint32_t>(params, tile, tiles, shared);
+}
+
+__device__ __noinline__ uint32_t operator_copy_halves(const uint64_t *params, uint32_t tile, uint32_t tiles, char *shared,
+                                                      const uint32_t *data) {
+  return operators::copy_strided<uint16_t>(params, tile, tiles, shared);
 }
 }

@@ -42,4 +42,5 @@
   X(top_k)                       \
   X(cumsum)                      \
   X(fill)                        \
-  X(range)
+  X(range)                       \
+  X(copy_halves)

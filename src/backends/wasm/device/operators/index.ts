@@ -9,3 +9,4 @@ export { gather, gather_nd, scatter_nd, tensor_scatter_update, sparse_to_dense }
 export { concat_4, concat_16, concat_256, concat_4096, pad, one_hot } from './joining';
 export { top_k, cumsum } from './ordering';
 export { fill, range } from './fill';
+export { copy_halves } from './halves';
