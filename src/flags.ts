@@ -84,9 +84,23 @@ export const FLAGS = {
     default: 'background',
     about: 'When the cuda device compiles a fused kernel: `background` runs it interpreted meanwhile, `first` waits for the compiler.',
   },
+  GPUOS_CUDA_CUBLAS: {
+    kind: 'choice',
+    values: ['auto', 'off', 'always'],
+    default: 'auto',
+    about:
+      'Whether matrix products on the cuda device are done by cuBLAS, beside the resident kernel: `auto` large ones where it is found, `off` none, `always` every one that it can do, and it has to be there.',
+  },
+  GPUOS_CUDA_INJECT: {
+    kind: 'choice',
+    values: ['auto', 'direct', 'relaunch'],
+    default: 'auto',
+    about:
+      'How new code gets into the running kernel of the cuda device: `direct` copies it there, `relaunch` replaces the kernel, as NVIDIA documents it; `auto` takes the first if its self-test passes.',
+  },
   GPUOS_CUDA_HOME: {
     kind: 'path',
-    about: 'The folder searched first for the CUDA libraries (driver, NVRTC, NVML): a toolkit, or the folder that holds the files.',
+    about: 'The folder searched first for the CUDA libraries (driver, NVRTC, NVML, cuBLAS): a toolkit, or the folder that holds the files.',
   },
   GPUOS_LOG: {
     kind: 'choice',
@@ -111,6 +125,8 @@ export interface Flags {
   readonly home: string | undefined;
   readonly cudaHome: string | undefined;
   readonly cudaCompile: 'background' | 'first';
+  readonly cudaInject: 'auto' | 'direct' | 'relaunch';
+  readonly cudaCublas: 'auto' | 'off' | 'always';
   readonly log: 'silent' | 'error' | 'warn' | 'info' | 'debug';
 }
 
@@ -204,6 +220,8 @@ export function readFlags(environment: Environment = process.env): Flags {
     home: read('GPUOS_HOME') as string | undefined,
     cudaHome: read('GPUOS_CUDA_HOME') as string | undefined,
     cudaCompile: read('GPUOS_CUDA_COMPILE') as Flags['cudaCompile'],
+    cudaInject: read('GPUOS_CUDA_INJECT') as Flags['cudaInject'],
+    cudaCublas: read('GPUOS_CUDA_CUBLAS') as Flags['cudaCublas'],
     log: read('GPUOS_LOG') as Flags['log'],
   });
 }

@@ -10,8 +10,8 @@ export type DeviceOptions = WasmDeviceOptions;
 export function createDevice(kind: DeviceKind | 'auto', options: DeviceOptions): Device {
   if (kind === 'auto' || kind === 'wasm') return new WasmDevice(options);
   if (kind === 'cuda') {
-    const { cudaHome, cudaCompile: compile, home } = readFlags();
-    return new CudaDevice({ ...options, cudaHome, compile, cacheFolder: cacheFolder(home) });
+    const { cudaHome, cudaCompile: compile, cudaInject: inject, cudaCublas: products, home } = readFlags();
+    return new CudaDevice({ ...options, cudaHome, compile, inject, products, cacheFolder: cacheFolder(home) });
   }
   throw new GpuosError('GPUOS_UNKNOWN_DEVICE', `Device "${kind}" is not available in this build; there are: wasm, cuda.`);
 }

@@ -1,5 +1,6 @@
 import { availableParallelism } from 'node:os';
-import { readFlags } from '../flags.ts';
+import { cacheFolder, readFlags } from '../flags.ts';
+import { injectionText } from './cuda/injection/verdict.ts';
 import { type CudaProbe, probe } from './cuda/probe.ts';
 import { WasmMemory } from './wasm/memory.ts';
 import { loadModule } from './wasm/instance.ts';
@@ -48,11 +49,16 @@ function inspectWasm(): DeviceReport {
 }
 
 function inspectCuda(): DeviceReport {
-  const found = probe({ cudaHome: readFlags().cudaHome });
-  const { driver, nvrtc } = found.libraries;
+  const { cudaHome, cudaInject, home } = readFlags();
+  const found = probe({ cudaHome });
+  const { driver, nvrtc, cublas } = found.libraries;
   const details: Record<string, string | number | boolean> = { driverFound: driver.path !== undefined };
   if (driver.path) details['driver'] = `${driver.version ?? 'unknown version'}, CUDA ${found.cuda} (${driver.path})`;
   if (nvrtc.path) details['compiler'] = `NVRTC ${nvrtc.version} (${nvrtc.path}, found by ${nvrtc.from})`;
+  details['largeProducts'] = cublas.path
+    ? `cuBLAS ${cublas.version} (${cublas.path}, found by ${cublas.from})`
+    : `in the resident kernel: ${cublas.problem ?? 'no cuBLAS was found'}`;
+  if (found.ready) details['injection'] = injectionText(cudaInject, found, cacheFolder(home));
   for (const gpu of found.gpus) {
     const memory = `${Math.round(gpu.memoryBytes / 2 ** 20)} MiB`;
     const state = [

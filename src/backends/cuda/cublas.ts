@@ -63,6 +63,7 @@ const COMPUTE_FLOAT32 = 68;
 /** `cudaDataType`. */
 const DATA_TYPE = { float32: 0, float16: 2, bfloat16: 14 } as const;
 export type ProductType = keyof typeof DATA_TYPE;
+export const PRODUCT_TYPES = Object.keys(DATA_TYPE) as readonly ProductType[];
 export const PRODUCT_BYTES: Readonly<Record<ProductType, number>> = { float32: 4, float16: 2, bfloat16: 2 };
 
 const DESCRIPTION = { transposeA: 3, transposeB: 4 } as const;

@@ -1,17 +1,15 @@
-import { FUNCTION_SLOTS } from '../../abi/status.ts';
 import { GpuosError } from '../../errors.ts';
 import type { Program } from '../../ops/program.ts';
-import type { Artifact, Device, HelpResult, MemorySpace, MemoryViews, QueueAddresses, WorkerStatus } from '../backend.ts';
+import type { Artifact, Device, HelpResult, KernelCall, MemorySpace, MemoryViews, QueueAddresses, WorkerStatus } from '../backend.ts';
 import { acceptsStrides, KERNELS, lower, lowerCopy } from '../lowering/index.ts';
-import { FunctionTable } from './function-table.ts';
-import { ImageCache } from './image-cache.ts';
-import { BYTECODE_BYTES } from './injection/functions.ts';
-import { planSegment, type SegmentLayout, writeSegment } from './layout.ts';
+import { PRODUCT_TYPES } from './cublas.ts';
+import type { Functions, InjectionMode } from './injection/functions.ts';
+import { type Injection, type StartedKernel, startKernel } from './injection/start.ts';
+import { planSegment, type SegmentLayout } from './layout.ts';
 import { KERNEL } from './process/channel.ts';
-import { DeviceProcess } from './process/device-process.ts';
+import type { DeviceProcess } from './process/device-process.ts';
 import { SharedSegment } from './process/segment.ts';
-import type { ResidentStart, ResidentStarted } from './resident.ts';
-import { RESIDENT_OPTIONS, residentSource } from './source.ts';
+import { Products, type ProductsMode } from './products.ts';
 
 /** Device functions of the resident kernel itself; they stand before the operators' in the table, and the interpreter behind them. */
 const KERNEL_FUNCTIONS = ['controlTable', 'chain', 'external'] as const;
@@ -20,8 +18,12 @@ const NAMES: readonly string[] = [...KERNEL_FUNCTIONS, ...KERNELS, 'interpret'];
 const SHARED_MIB = [256, 128, 64, 32] as const;
 const MIB = 2 ** 20;
 const PAGE_BYTES = 4096;
+/** How long the start may take: cuBLAS loads hundreds of kernels, and what it proposes is tried. */
+const START_MS = 180_000;
 /** One of so many questions whether the device is lost looks at its process; a power of two. */
 const LOOKS = 16;
+/** Of the blocks, by what the kernel is doing; one that is being replaced comes back. */
+const STATES: Readonly<Record<number, WorkerStatus['state']>> = { [KERNEL.running]: 'running', [KERNEL.relaunching]: 'starting' };
 /** The longest that a waiting host sleeps before it looks again. */
 const LOOK_MS = 0.05;
 
@@ -34,7 +36,11 @@ export interface CudaDeviceOptions {
   readonly cudaHome?: string | undefined;
   /** When fused programs are compiled: while they run interpreted, or before they run. */
   readonly compile: 'background' | 'first';
+  /** How new code gets into the running kernel. Default `auto`: `direct` if its self-test passes, else `relaunch`. */
+  readonly inject?: 'auto' | InjectionMode;
   readonly cacheFolder: string;
+  /** Whether large products are done beside the kernel, by cuBLAS. Default: no. */
+  readonly products?: ProductsMode;
 }
 
 /**
@@ -53,7 +59,8 @@ export class CudaDevice implements Device {
   readonly hostMemory: MemorySpace;
   readonly viewBase: number;
   readonly kernels: ReadonlyMap<string, number> = new Map(NAMES.map((name, slot) => [name, slot]));
-  readonly lower = lower;
+  readonly lower: typeof lower = (...of) => this.#route(lower(...of));
+  readonly ordinary?: Products;
   readonly acceptsStrides = acceptsStrides;
   readonly lowerCopy = lowerCopy;
   readonly epoch = 0;
@@ -61,7 +68,8 @@ export class CudaDevice implements Device {
   readonly #segment: SharedSegment;
   readonly #views: MemoryViews;
   readonly #process: DeviceProcess;
-  readonly #functions: FunctionTable;
+  readonly #functions: Functions;
+  readonly #injection: Injection;
   readonly #sleeper = new Int32Array(new SharedArrayBuffer(4));
   #stopped = false;
   #lost: string | undefined;
@@ -73,67 +81,52 @@ export class CudaDevice implements Device {
     this.#segment = shareMemory(layout);
     const buffer = this.#segment.view;
     this.#views = { u32: new Uint32Array(buffer), i32: new Int32Array(buffer), f32: new Float32Array(buffer), bytes: buffer.byteLength };
-    writeSegment(this.#views.u32, layout);
+    const bytes = options.memoryMib * MIB;
+    const { products: mode = 'off' } = options;
+    let kernel: StartedKernel | undefined;
     try {
-      this.#process = DeviceProcess.start({
+      kernel = startKernel({
         segment: this.#segment,
+        layout,
+        bytes,
+        names: NAMES,
         cudaHome: options.cudaHome,
-        hostModule: new URL('resident.js', import.meta.url).href,
+        cacheFolder: options.cacheFolder,
+        tiered: options.compile === 'background',
+        inject: options.inject ?? 'auto',
+        startLimitMs: START_MS,
+        more: (address) => (mode === 'off' ? {} : { products: { types: PRODUCT_TYPES, scratch: { address, bytes } } }),
       });
-    } catch (error) {
-      this.#segment.close();
-      throw error;
-    }
-    try {
+      this.#process = kernel.process;
+      this.#functions = kernel.functions;
+      this.#injection = kernel.injection;
+      this.memory = fixedSpace(kernel.memory, kernel.memory + bytes);
       const { info } = this.#process;
       this.viewBase = info.segmentAddress;
       this.hostMemory = fixedSpace(this.viewBase + layout.end, this.viewBase + this.#segment.bytes);
       this.queues = layout.queueList.map((queue) => ({ ...queue, slots: layout.slots }));
-      const cache = new ImageCache(options.cacheFolder);
-      const image = this.#residentImage(cache);
-      const bytes = options.memoryMib * MIB;
-      const { address } = this.#process.call('allocate', { bytes });
-      this.memory = fixedSpace(address, address + bytes);
-      // All memory before the kernel: tools that check a kernel's accesses know of what is there when it starts.
-      const bytecode = this.#process.call('allocate', { bytes: BYTECODE_BYTES }).address;
-      const start: ResidentStart = { layout, controlSlot: this.#slot('controlTable'), interpreterSlot: this.#slot('interpret') };
-      const { started } = this.#process.call('start', { options: { ...start }, payload: image });
-      const { workers, registers, stackBytes, functions, interpreter } = started as unknown as ResidentStarted;
+      const { products: report } = kernel.answer;
+      if (mode !== 'off' && report !== undefined) {
+        const slots = { externalSlot: this.#slot('external'), matmulSlot: this.#slot('matmul') };
+        this.ordinary = new Products(this.#process, report, { mode, layout, base: this.viewBase, ...slots });
+      }
+      const { workers } = kernel.started;
       this.workers = workers;
       const [major, minor] = info.computeCapability;
       this.name = `${info.name}, sm_${major}${minor}, ${workers} worker blocks`;
-      this.#functions = new FunctionTable(this.#process, cache, {
-        table: functions,
-        budget: { registers, stackBytes },
-        // Slot i has function i + 1; behind the last of them stands the one that is never called.
-        first: NAMES.length + 2,
-        limit: FUNCTION_SLOTS,
-        interpreter,
-        bytecode,
-        tiered: options.compile === 'background',
-      });
     } catch (error) {
-      void this.#process.stop();
+      void kernel?.process.stop();
       this.#segment.close();
       throw error;
     }
   }
 
-  #slot(name: string): number {
-    return this.kernels.get(name) as number;
+  #route(call: KernelCall): KernelCall {
+    return this.ordinary?.route(call) ?? call;
   }
 
-  /** The linked kernel: compiled once for a device's architecture and a compiler. */
-  #residentImage(cache: ImageCache): Uint8Array {
-    const { source, headers } = residentSource();
-    const { computeCapability, nvrtcVersion } = this.#process.info;
-    const key = ImageCache.key(['resident', source, headers, RESIDENT_OPTIONS, computeCapability, nvrtcVersion]);
-    const known = cache.read(key);
-    if (known !== undefined) return known;
-    const ask = { source, headers, name: 'resident.cu', options: RESIDENT_OPTIONS, link: true };
-    const { payload } = this.#process.call('compile', ask, { limitMs: 300_000 });
-    cache.write(key, payload);
-    return payload;
+  #slot(name: string): number {
+    return this.kernels.get(name) as number;
   }
 
   views(): MemoryViews {
@@ -177,13 +170,19 @@ export class CudaDevice implements Device {
   /** Whether the blocks are there, looked at now; they keep no counters of their own yet. */
   status(): readonly WorkerStatus[] {
     this.#lost ??= this.#stopped ? undefined : this.#process.lost;
-    const state = this.#lost !== undefined ? 'dead' : this.#process.kernel === KERNEL.running ? 'running' : 'left';
+    const state = this.#lost !== undefined ? 'dead' : (STATES[this.#process.kernel] ?? 'left');
     return Array.from({ length: this.workers }, (_, i) => ({ worker: i + 1, state }));
   }
 
   /** Fused kernels that are being compiled while they run interpreted, and why one last could not be placed. */
   get compilation(): { readonly compiling: number; readonly failed: string | undefined } {
     return this.#functions.state;
+  }
+
+  /** How new code gets into the running kernel and why so; by `relaunch`, how often it was replaced, and how long it was away the last time. */
+  get injection(): Injection & { readonly relaunches: number; readonly pauseUs: number } {
+    const { count, pauseUs } = this.#process.swaps;
+    return { ...this.#injection, relaunches: count, pauseUs };
   }
 
   get lost(): string | undefined {

@@ -79,7 +79,7 @@ const NOISE = [
   'libcuda.so.580.159.04',
   'libcudart.so.13',
   'libnvidia-ml.so.580.159.04',
-  'libcublasLt.so.13',
+  'libcublas.so.13',
 ];
 
 /** The order in which the loader's two sources come is that of its file: conf.d is included first. */

@@ -3,6 +3,7 @@
  * how to get it. Makes no context and starts no kernel, and does not throw.
  */
 import { ERRORS, GpuosError } from '../../errors.ts';
+import { CublasLt } from './cublas.ts';
 import { CudaError } from './cuda-error.ts';
 import { findLibrary, LIBRARIES, type LibraryName, type SearchOptions } from './discovery.ts';
 import { CudaDriver, cudaVersionText, OLDEST_COMPUTE_CAPABILITY } from './driver.ts';
@@ -19,6 +20,8 @@ export interface ProbedLibrary {
   /** All files found, in order, and the folders that were searched for them. */
   readonly found: readonly string[];
   readonly tried: readonly string[];
+  /** What is wrong with one that is there, or that none is, where it can be done without: that is not in `missing`. */
+  readonly problem?: string;
 }
 
 export interface ProbedGpu {
@@ -40,8 +43,9 @@ export interface ProbedGpu {
 export interface CudaProbe {
   /** There are a driver, a compiler and a GPU that fits. */
   readonly ready: boolean;
-  /** CUDA of the driver: `13.0`. */
+  /** CUDA of the driver: `13.0`, and as 1000 major + 10 minor. */
   readonly cuda: string | undefined;
+  readonly cudaVersion: number | undefined;
   readonly libraries: Readonly<Record<LibraryName, ProbedLibrary>>;
   readonly gpus: readonly ProbedGpu[];
   readonly missing: readonly { readonly what: string; readonly remedy: string }[];
@@ -63,7 +67,7 @@ export function probe(options: SearchOptions = {}): CudaProbe {
     koffi();
   } catch (error) {
     // Said once, not for each library.
-    return { ready: false, cuda: undefined, libraries, gpus: [], missing: [missingFrom('driver', error)] };
+    return { ready: false, cuda: undefined, cudaVersion: undefined, libraries, gpus: [], missing: [missingFrom('driver', error)] };
   }
 
   /** Runs a step; what it throws is something missing. */
@@ -100,6 +104,20 @@ export function probe(options: SearchOptions = {}): CudaProbe {
       libraries.nvml = { ...libraries.nvml, path: undefined, from: undefined, version: undefined };
     }
   }
+  // Large products are done by the resident kernel without it. (That it can be loaded says nothing of whether it runs beside one: the start finds out.)
+  try {
+    const opened = new CublasLt(findLibrary('cublas', options), cuda === undefined ? undefined : Math.floor(cuda / 1000));
+    loaded('cublas', opened, opened.version);
+  } catch (error) {
+    const { what, remedy } = missingFrom('cublas', error, libraries.cublas.found);
+    libraries.cublas = {
+      ...libraries.cublas,
+      path: undefined,
+      from: undefined,
+      version: undefined,
+      problem: `${what} is missing. ${remedy}`,
+    };
+  }
   const gpus = driver && probeGpus(driver, nvml, nvrtc, missing);
   try {
     nvml?.close();
@@ -116,6 +134,7 @@ export function probe(options: SearchOptions = {}): CudaProbe {
   return {
     ready: missing.length === 0,
     cuda: cuda === undefined ? undefined : cudaVersionText(cuda),
+    cudaVersion: cuda,
     libraries,
     gpus: gpus ?? [],
     missing,
