@@ -145,6 +145,11 @@ export class DeviceProcess {
     return this.#channel.kernel;
   }
 
+  /** How many times the kernel was replaced by one with other code, and how long in us it was away the last time. */
+  get swaps(): { readonly count: number; readonly pauseUs: number } {
+    return this.#channel.swaps;
+  }
+
   /** How many times the kernel was launched again because it had left by itself. */
   get relaunches(): number {
     return this.#channel.relaunches;

@@ -142,12 +142,17 @@ function thread(name: string, workerData: unknown): Worker {
   return worker;
 }
 
-/** The newest image that came through the port, as often as it is asked for: the thread that linked it said so before. */
+/**
+ * Images that came through the port: whoever asks for one was told its number when it had been sent. Two are kept, as the
+ * parent may have one made while another one waits for the kernel to be free.
+ */
 function imagesFrom(port: MessagePort): (image: number) => Uint8Array | undefined {
-  let newest: LinkedImage | undefined;
+  let newest: LinkedImage[] = [];
   return (image) => {
-    for (let next = receiveMessageOnPort(port); next !== undefined; next = receiveMessageOnPort(port)) newest = next.message as LinkedImage;
-    return newest?.image === image ? newest.bytes : undefined;
+    for (let next = receiveMessageOnPort(port); next !== undefined; next = receiveMessageOnPort(port)) {
+      newest = [...newest.slice(-1), next.message as LinkedImage];
+    }
+    return newest.find((one) => one.image === image)?.bytes;
   };
 }
 
