@@ -156,9 +156,9 @@ export class ResidentKernel implements ResidentHost {
     this.#running?.image.launch(this.#running.shape, this.#running.argument);
   }
 
-  swap(image: Uint8Array, symbols: readonly string[], drainMs: number): Swapped {
+  swap(image: Uint8Array, symbols: readonly string[], drainMs: number, meanwhile: () => void): Swapped {
     if (this.#running === undefined || this.#replacement === undefined) throw new GpuosError('GPUOS_INTERNAL', 'No kernel was started.');
-    const { running, pauseUs } = this.#replacement.put(this.#running, image, symbols, drainMs);
+    const { running, pauseUs } = this.#replacement.put(this.#running, image, symbols, drainMs, meanwhile);
     this.#running = running;
     return pauseUs === undefined ? { swapped: false } : { swapped: true, pauseUs };
   }

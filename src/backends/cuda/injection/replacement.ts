@@ -81,15 +81,15 @@ export class Replacement {
   }
 
   /** See `ResidentHost.swap`. */
-  put(running: Running, image: Uint8Array, symbols: readonly string[], drainMs: number): Put {
+  put(running: Running, image: Uint8Array, symbols: readonly string[], drainMs: number, meanwhile: () => void): Put {
     const { driver, words, stream } = this.#parts;
     if (symbols.length > FUNCTION_SLOTS) throw new GpuosError('GPUOS_BAD_OPTION', `An image with ${symbols.length} operators.`);
     const from = performance.now();
     // It may have been told to leave for good.
     if (Atomics.compareExchange(words, QUIT_WORD, QUIT.no, QUIT.whenDone) !== QUIT.no) return { running, pauseUs: undefined };
-    if (!this.#leaves(drainMs)) {
+    if (!this.#leaves(drainMs, meanwhile)) {
       Atomics.compareExchange(words, QUIT_WORD, QUIT.whenDone, QUIT.no);
-      if (!this.#leaves(SETTLE_MS)) return { running, pauseUs: undefined };
+      if (!this.#leaves(SETTLE_MS, meanwhile)) return { running, pauseUs: undefined };
     }
     // From here on no kernel runs: what waits for its end does not wait.
     let loaded: LoadedImage | undefined;
@@ -122,10 +122,12 @@ export class Replacement {
   }
 
   /** Whether the kernel leaves within so long. The wait is short, and waking up from a sleep would take its time. */
-  #leaves(ms: number): boolean {
+  #leaves(ms: number, meanwhile: () => void): boolean {
     const until = performance.now() + ms;
-    do if (this.#parts.driver.streamDone(this.#parts.stream)) return true;
-    while (performance.now() < until);
+    do {
+      if (this.#parts.driver.streamDone(this.#parts.stream)) return true;
+      meanwhile();
+    } while (performance.now() < until);
     return false;
   }
 

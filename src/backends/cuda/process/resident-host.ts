@@ -30,10 +30,10 @@ export interface ResidentHost {
    * image, has its functions' addresses written into the table, and launches it where the other one stood. `symbols`
    * are the functions that the image's table kernel tells addresses of, in its order. What cannot be done before the
    * kernel has left is done then, and nothing else. If tasks take longer than `drainMs`, the kernel goes on as it was;
-   * also, with an error, where the image cannot be loaded or launched.
+   * also, with an error, where the image cannot be loaded or launched. `meanwhile` is called again and again while tasks are waited for: some need this thread.
    * @throws CudaError, GPUOS_BAD_OPTION; GPUOS_DEVICE_LOST if neither image runs
    */
-  swap(image: Uint8Array, symbols: readonly string[], drainMs: number): Swapped;
+  swap(image: Uint8Array, symbols: readonly string[], drainMs: number, meanwhile: () => void): Swapped;
   /** Writes entries of the table of functions. They stay what they are when the image is another one. @throws GPUOS_BAD_OPTION */
   enter(entries: readonly TableEntry[]): void;
   /** Tells it to leave and waits until it has. */

@@ -215,7 +215,7 @@ export class QuickService {
       const before = channel.kernel;
       channel.kernel = KERNEL.relaunching;
       try {
-        const answer = host.swap(bytes, symbols, natural(drainMs, 'drainMs'));
+        const answer = host.swap(bytes, symbols, natural(drainMs, 'drainMs'), () => void this.look());
         if (answer.swapped) channel.countSwap(answer.pauseUs);
         return answer;
       } finally {
