@@ -30,6 +30,8 @@ describe('readFlags', () => {
       home: undefined,
       cudaHome: undefined,
       cudaCompile: 'background',
+      cudaInject: 'auto',
+      cudaCublas: 'auto',
       log: 'warn',
     });
   });
@@ -47,6 +49,8 @@ describe('readFlags', () => {
       GPUOS_HOME: '/somewhere',
       GPUOS_CUDA_HOME: '/opt/cuda',
       GPUOS_CUDA_COMPILE: 'first',
+      GPUOS_CUDA_INJECT: 'relaunch',
+      GPUOS_CUDA_CUBLAS: 'off',
       GPUOS_LOG: 'debug',
     });
     expect(flags).toEqual({
@@ -61,6 +65,8 @@ describe('readFlags', () => {
       home: '/somewhere',
       cudaHome: '/opt/cuda',
       cudaCompile: 'first',
+      cudaInject: 'relaunch',
+      cudaCublas: 'off',
       log: 'debug',
     });
     expect(Object.keys(flags)).toHaveLength(names.length);

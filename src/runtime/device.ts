@@ -1,2 +1,2 @@
 /** What the layers above see of a device: through the runtime, which owns it. */
-export type { Device, KernelCall, OperandView } from '../backends/backend.ts';
+export type { Device, KernelCall, MatrixProduct, OperandView } from '../backends/backend.ts';

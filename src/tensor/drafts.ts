@@ -1,4 +1,4 @@
-import type { Device, KernelCall, OperandView } from '../runtime/device.ts';
+import type { Device, KernelCall, MatrixProduct, OperandView } from '../runtime/device.ts';
 import { GpuosError } from '../errors.ts';
 import type { DType } from '../ops/define.ts';
 import { elementBytes } from '../ops/dtype.ts';
@@ -25,6 +25,8 @@ export interface Task {
   readonly writes: readonly number[];
   /** See KernelCall.aligned; indices of `pointers`. */
   readonly aligned: readonly number[] | undefined;
+  /** See KernelCall.product. */
+  readonly product?: MatrixProduct | undefined;
   /** The same task split into this many rows, if it can be. */
   readonly withRows?: (rows: number) => Task | undefined;
 }
@@ -227,6 +229,7 @@ export class Drafting {
     const aligned = call.aligned;
     return {
       function: call.kernel,
+      product: call.product,
       units: call.units,
       split: call.units,
       costNs: call.costNs,

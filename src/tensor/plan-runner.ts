@@ -140,7 +140,8 @@ export class PlanRunner {
       }
       order.after = step.after >= 0 ? Math.max(after, sequences[step.after] as number) : after;
       sequences[index] =
-        step.params < 0 ? this.#writeInline(step, externals, order, queue) : this.#write(step, params as Block, externals, order, queue);
+        this.#beginProduct(step, order, queue) ??
+        (step.params < 0 ? this.#writeInline(step, externals, order, queue) : this.#write(step, params as Block, externals, order, queue));
       this.#counters.tasks++;
     }
     const last = queue.tail - 1;
@@ -240,6 +241,16 @@ export class PlanRunner {
       this.#f32[0] = value;
       words[at] = this.#f32Bits[0] as number;
     } else words[at] = value | 0;
+  }
+
+  /** A product that the device does beside its executor: the sequence of the task that stands for it. */
+  #beginProduct(step: Step, order: Order, queue: Queue): number | undefined {
+    const { ordinary } = this.#system.device;
+    const { product, pointers, offsets } = step.stages[0] as Stage;
+    if (ordinary === undefined || product === undefined) return undefined;
+    const at = (i: number): number => (this.#addresses[pointers[i] as number] as number) + (offsets[i] as number);
+    const task = ordinary.begin(product, [at(0), at(1), at(2)], queue.index, queue.tail);
+    return task && queue.writeInline(task.slot, 1, task.pointers, task.words, order);
   }
 
   #write(step: Step, params: Block, externals: readonly Tensor[], order: Order, queue: Queue): number {

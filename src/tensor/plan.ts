@@ -1,4 +1,4 @@
-import type { Device } from '../runtime/device.ts';
+import type { Device, MatrixProduct } from '../runtime/device.ts';
 import { GpuosError } from '../errors.ts';
 import { MIN_POINTERS, POINTER_BYTES } from '../ops/program.ts';
 import { elementBytes } from '../ops/dtype.ts';
@@ -25,6 +25,8 @@ export interface Stage {
   readonly scalars: readonly { readonly word: number; readonly external: number }[];
   /** Byte offset of its parameter block in the run's. */
   readonly params: number;
+  /** Of a step of one stage: see KernelCall.product. */
+  readonly product?: MatrixProduct | undefined;
 }
 
 /** One task of a plan. With several stages it is a chain, whose own parameter block names theirs. */
@@ -219,7 +221,8 @@ export class Planner {
         total += task.costNs;
         const inline = chain.stages.length === 1 && pointers.length <= INLINE_POINTERS && task.words.length <= INLINE_WORDS;
         const params = inline ? -1 : this.#params(pointers.length, task.words.length);
-        return { slot: this.#slot(task), pointers, offsets, words: Int32Array.from(task.words), scalars: task.scalars, params };
+        const product = chain.stages.length === 1 ? task.product : undefined;
+        return { slot: this.#slot(task), pointers, offsets, words: Int32Array.from(task.words), scalars: task.scalars, params, product };
       });
       reads.delete(-1);
       // Tile by tile, a run is in order: of what it reads in that way only the step before has to be waited for.
