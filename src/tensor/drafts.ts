@@ -3,17 +3,18 @@ import { GpuosError } from '../errors.ts';
 import type { DType } from '../ops/define.ts';
 import { elementBytes } from '../ops/dtype.ts';
 import { matmulSizes } from '../ops/matrix.ts';
-import type { Program } from '../ops/program.ts';
-import { emitProgram, type Emission } from './emission.ts';
-import type { FusionResult, Group, Operand, ProgramGroup } from './fusion.ts';
+import type { Access } from './access.ts';
+import type { Emission, Extents, Variant } from './emission.ts';
+import { accessOf, type CopyGroup, type Operand, reductionOf } from './fusion.ts';
 import { type Graph, type GraphNode, isExternal } from './graph.ts';
 import { shapeInfo, type ShapeInfo } from './shape-info.ts';
-import { isContiguous } from './view.ts';
+import type { Instance, Work } from './structure.ts';
+import { composeView, isContiguous } from './view.ts';
 
 /** A device function and what it works on, before it has addresses or a place in the order. */
 export interface Task {
-  /** A built-in function's name, or a program to be injected. */
-  readonly function: string | { readonly program: Program; readonly name: string };
+  /** A built-in function's name, or a kernel's program, which may have to be injected. */
+  readonly function: string | { readonly variant: Variant; readonly name: string };
   readonly units: number;
   /** See Chain.split. */
   readonly split: number;
@@ -42,33 +43,55 @@ export interface Packing {
 
 /** A product of fewer rows than this reads its matrix once either way, so packing gains nothing. */
 const PACKING_ROWS = 4;
-/** Names in a fused operator's name. */
-const NAMED = 6;
-
-/** Turns groups of nodes into tasks. Values are numbered: graph nodes, then the planner's copies; ~k: external k, then packings. */
+/** Turns a structure into tasks at given sizes. Values are numbered: graph nodes, then the planner's copies; ~k: external k, then packings. */
 export class Drafting {
   readonly #device: Device;
+  readonly #instance: Instance;
   readonly #graph: Graph;
-  readonly #fusion: FusionResult;
+  /** Operands of nodes that were asked for. */
+  readonly #operands: (Operand | undefined)[];
+  /** Values that are not in the graph, numbered on from its nodes. */
+  readonly #added: { readonly info: ShapeInfo; readonly dtype: DType }[] = [];
   readonly packings: Packing[] = [];
 
-  constructor(device: Device, graph: Graph, fusion: FusionResult) {
+  constructor(device: Device, instance: Instance) {
     this.#device = device;
-    this.#graph = graph;
-    this.#fusion = fusion;
+    this.#instance = instance;
+    const { structure } = instance;
+    this.#graph = structure.graph;
+    this.#operands = new Array<Operand | undefined>(this.#graph.nodes.length).fill(undefined);
+    for (const { reader, dtype } of structure.fusion.copies) this.#added.push({ info: this.#reduced(reader).info, dtype });
+  }
+
+  /** A node that is a view. It is one at all sizes that have the structure. */
+  #viewed(index: number): Operand {
+    const { definition, attributes, inputs } = this.#graph.nodes[index] as GraphNode;
+    const source = this.operand(inputs[0] as number);
+    const info = this.info(index);
+    const view = composeView(definition.name, attributes, source.info, source.view, info);
+    if (view === undefined)
+      throw new GpuosError('GPUOS_INTERNAL', `Node ${index} of a plan, ${definition.name}, is no view at these sizes.`);
+    return { base: source.base, info, view };
+  }
+
+  /** What a reduction reads, before it is copied. */
+  #reduced(reader: number): Operand {
+    const node = this.#graph.nodes[reader] as GraphNode;
+    return reductionOf(node, this.operand(node.inputs[0] as number)).operand;
   }
 
   dtype(ref: number): DType {
     // Packings, numbered on from the externals, are of float32 as matmul is.
     if (isExternal(ref)) return this.#graph.externals[~ref]?.dtype ?? 'float32';
-    const node = this.#graph.nodes[ref];
-    return node === undefined ? (this.#fusion.copies[ref - this.#graph.nodes.length]?.dtype as DType) : node.dtype;
+    const { nodes } = this.#graph;
+    return ref < nodes.length ? (nodes[ref] as GraphNode).dtype : (this.#added[ref - nodes.length]?.dtype as DType);
   }
 
   info(ref: number): ShapeInfo {
-    if (isExternal(ref)) return (this.#graph.externals[~ref] as Graph['externals'][number]).info;
-    const node = this.#graph.nodes[ref];
-    return node === undefined ? (this.#fusion.copies[ref - this.#graph.nodes.length]?.info as ShapeInfo) : node.info;
+    const { info, externals } = this.#instance;
+    if (isExternal(ref)) return (externals[~ref] as Graph['externals'][number]).info;
+    const { length } = this.#graph.nodes;
+    return ref < length ? info(ref) : (this.#added[ref - length]?.info as ShapeInfo);
   }
 
   /** Bytes that a value takes in memory. */
@@ -76,83 +99,92 @@ export class Drafting {
     return this.info(ref).size * elementBytes(this.dtype(ref));
   }
 
-  /** Nodes that get memory: read from outside their kernel, or wanted by the caller. */
-  materialized(): Set<number> {
-    const result = new Set<number>();
-    const read = (ref: number): void => {
-      if (!isExternal(ref)) result.add(ref);
-    };
-    for (const group of this.#fusion.groups) {
-      if (group.kind === 'program') {
-        for (const member of group.members) for (const arg of member.args) if ('access' in arg) read(arg.access.ref);
-      } else if (group.kind === 'copy') {
-        read(group.source.base);
-        result.add(group.node);
-      } else {
-        const node = this.#graph.nodes[group.node] as GraphNode;
-        for (const ref of node.inputs) read(this.#operand(ref).base);
-        result.add(group.node);
+  /** How a value lies in memory. */
+  operand(ref: number): Operand {
+    if (!isExternal(ref)) {
+      let operand = this.#operands[ref];
+      if (operand === undefined) {
+        const { base } = this.#instance.structure.fusion.operands[ref] as Operand;
+        operand = base === ref ? this.#contiguous(ref) : this.#viewed(ref);
+        this.#operands[ref] = operand;
       }
+      return operand;
     }
-    this.#graph.nodes.forEach((node, index) => {
-      if (node.needed) read((this.#fusion.operands[index] as Operand).base);
-      if (node.output > 0) result.add(index);
-    });
-    return result;
-  }
-
-  tasks(materialized: ReadonlySet<number>): Task[] {
-    return this.#fusion.groups.flatMap((group) => this.#group(group, materialized));
-  }
-
-  #operand(ref: number): Operand {
-    if (!isExternal(ref)) return this.#fusion.operands[ref] as Operand;
-    const external = this.#graph.externals[~ref] as Graph['externals'][number];
+    const external = this.#instance.externals[~ref] as Graph['externals'][number];
     const view = external.kind === 'storage' ? external.view : { strides: external.info.strides, offset: 0 };
     return { base: ref, info: external.info, view };
+  }
+
+  tasks(): Task[] {
+    return this.#instance.structure.work.flatMap((work) => this.#task(work));
   }
 
   #view(operand: Operand): OperandView {
     return { shape: operand.info.dims, dtype: this.dtype(operand.base), strides: operand.view.strides, offset: operand.view.offset };
   }
 
-  #group(group: Group, materialized: ReadonlySet<number>): Task[] {
-    if (group.kind === 'fixed') return this.#fixed(group.node);
-    if (group.kind === 'copy') {
-      const info = this.info(group.node);
-      if (info.size === 0) return [];
-      const output = { shape: group.source.info.dims, dtype: this.dtype(group.node), strides: group.source.info.strides, offset: 0 };
-      return [this.#call(this.#device.lowerCopy(this.#view(group.source), output), [group.source], [group.node])];
+  #task(work: Work): Task[] {
+    switch (work.kind) {
+      case 'fixed':
+        return this.#fixed(work.node);
+      case 'copy':
+        return this.#copy(work.group);
+      default: {
+        const task = this.#kernel(work, undefined);
+        if (task === undefined)
+          throw new GpuosError('GPUOS_INTERNAL', `A kernel of ${work.group.members.length} operations has too many dimensions.`);
+        return [task];
+      }
     }
-    if (group.members.every((member) => !materialized.has(member.node) || this.info(member.node).size === 0)) return [];
-    const task = this.#program(group, materialized, undefined);
-    if (task === undefined)
-      throw new GpuosError('GPUOS_INTERNAL', `A kernel of ${group.members.length} operations has too many dimensions.`);
-    return [task];
   }
 
-  #program(group: ProgramGroup, materialized: ReadonlySet<number>, rows: number | undefined): Task | undefined {
-    const emission = emitProgram(group, this.#graph, {
-      dtypeOf: (ref) => this.dtype(ref),
+  #copy({ node }: CopyGroup): Task[] {
+    if (this.info(node).size === 0) return [];
+    const { nodes } = this.#graph;
+    const added = this.#instance.structure.fusion.copies[node - nodes.length];
+    const source = added === undefined ? this.operand((nodes[node] as GraphNode).inputs[0] as number) : this.#reduced(added.reader);
+    const output = { shape: source.info.dims, dtype: this.dtype(node), strides: source.info.strides, offset: 0 };
+    return [this.#call(this.#device.lowerCopy(this.#view(source), output), [source], [node])];
+  }
+
+  #kernel(work: Work & { kind: 'kernel' }, rows: number | undefined): Task | undefined {
+    const { kernel, group, name } = work;
+    const { sizes } = this.#instance;
+    const extents: Extents = {
+      rows: sizes?.actual(group.rows) ?? group.rows,
+      columns: group.columns === undefined ? undefined : (sizes?.actual(group.columns) ?? group.columns),
+      access: (member, argument) => this.#access(member, argument),
       sizeOf: (ref) => this.info(ref).size,
-      isOutput: (node) => materialized.has(node),
-      ...(rows === undefined ? {} : { rows }),
-    });
-    if (emission === undefined) return undefined;
-    const names = group.members.map((member) => (this.#graph.nodes[member.node] as GraphNode).definition.name);
-    const shown = names.length > NAMED ? [...names.slice(0, NAMED - 1), `${names.length - NAMED + 1} more`] : names;
-    return {
-      function: { program: emission.program, name: names.length === 1 ? (names[0] as string) : `fused:${shown.join('+')}` },
-      units: emission.units,
-      split: emission.program.outerRank > 0 ? emission.units : -(emission.words[0] as number),
-      costNs: emission.costNs,
-      pointers: [...emission.reads, ...emission.writes.map((node) => ({ ref: node, offset: 0 }))],
-      words: emission.words,
-      scalars: emission.scalars,
-      writes: emission.writes,
-      aligned: emission.aligned,
-      ...(rows === undefined ? { withRows: (wanted: number) => this.#program(group, materialized, wanted) } : {}),
     };
+    const emission = kernel.emit(extents, rows);
+    if (emission === undefined) return undefined;
+    const { variant, words, scalars, units, split, costNs, aligned } = emission;
+    return {
+      function: { variant, name },
+      units,
+      split,
+      costNs,
+      pointers: [...emission.reads, ...kernel.writes.map((node) => ({ ref: node, offset: 0 }))],
+      words,
+      scalars,
+      writes: kernel.writes,
+      aligned,
+      ...(rows === undefined ? { withRows: (wanted: number) => this.#kernel(work, wanted) } : {}),
+    };
+  }
+
+  /** How a member of a kernel reads its argument from memory. */
+  #access(member: number, argument: number): Access {
+    const node = this.#graph.nodes[member] as GraphNode;
+    if (node.definition.kind !== 'reduce') return accessOf(this.operand(node.inputs[argument] as number), this.info(member).dims);
+    const copy = this.#instance.structure.copyOf.get(member);
+    const operand = copy === undefined ? this.#reduced(member) : this.#contiguous(copy);
+    return accessOf(operand, operand.info.dims);
+  }
+
+  #contiguous(ref: number): Operand {
+    const info = this.info(ref);
+    return { base: ref, info, view: { strides: info.strides, offset: 0 } };
   }
 
   #fixed(index: number): Task[] {
@@ -162,7 +194,7 @@ export class Drafting {
     this.#graph.nodes.forEach((other, i) => {
       if (other.output > 0 && other.inputs[0] === index) outputs[other.output] = i;
     });
-    const inputs = node.inputs.map((ref) => this.#operand(ref));
+    const inputs = node.inputs.map((ref) => this.operand(ref));
     // An output that nobody can ask for any more is not in the graph; the device's function writes it all the same.
     const specs = node.definition.infer(
       inputs.map((operand) => ({ shape: operand.info.dims, dtype: this.dtype(operand.base) })),
@@ -176,7 +208,7 @@ export class Drafting {
       const info = this.info(output);
       return { shape: info.dims, dtype: this.dtype(output), strides: info.strides, offset: 0 };
     });
-    const packed = name === 'matmul' && this.#pack(node, inputs);
+    const packed = name === 'matmul' && this.#pack(node, this.info(index).size, inputs);
     // What the device's function cannot read with strides is copied first.
     const copies: Task[] = [];
     inputs.forEach((operand, i) => {
@@ -191,26 +223,25 @@ export class Drafting {
 
   /** Workspace for a value that is not in the graph. */
   #room(info: ShapeInfo, dtype: DType): number {
-    return this.#graph.nodes.length + this.#fusion.copies.push({ info, dtype }) - 1;
+    return this.#graph.nodes.length + this.#added.push({ info, dtype }) - 1;
   }
 
   /** Workspace of the operand's size, contiguous. */
   #temporary(operand: Operand): Operand {
-    const base = this.#room(operand.info, this.dtype(operand.base));
-    return { base, info: operand.info, view: { strides: operand.info.strides, offset: 0 } };
+    return this.#contiguous(this.#room(operand.info, this.dtype(operand.base)));
   }
 
   /**
    * A matrix that is used again and again is packed, if the product has enough rows to gain by it: input
    * 1 then refers to the packing instead. Packings are numbered on from the externals.
    */
-  #pack(node: GraphNode, inputs: Operand[]): boolean {
+  #pack(node: GraphNode, size: number, inputs: Operand[]): boolean {
     const { packing } = this.#device;
     const [a, b] = inputs as [Operand, Operand];
-    const external = isExternal(b.base) ? this.#graph.externals[~b.base] : undefined;
+    const external = isExternal(b.base) ? this.#instance.externals[~b.base] : undefined;
     if (packing === undefined || external?.kind !== 'storage' || !external.reused || b.info.dims.length !== 2) return false;
     const { n, k } = matmulSizes(a.info.dims, b.info.dims, node.attributes);
-    if (n * k === 0 || node.info.size / n < PACKING_ROWS) return false;
+    if (n * k === 0 || size / n < PACKING_ROWS) return false;
     const [first, second] = b.view.strides as [number, number];
     const strides = node.attributes['transposeB'] === true ? [second, first] : [first, second];
     const key = `${b.view.offset}/${k}x${n}/${strides.join()}`;
@@ -255,6 +286,6 @@ export class Drafting {
   }
 
   #sizeOf(ref: number): number {
-    return isExternal(ref) ? (this.#graph.externals[~ref]?.info.size ?? -1) : this.info(ref).size;
+    return isExternal(ref) ? (this.#instance.externals[~ref]?.info.size ?? -1) : this.info(ref).size;
   }
 }

@@ -4,22 +4,39 @@ import { computeType, isHalf } from '../ops/dtype.ts';
 import type { MapName, Program, ProgramInput, ProgramNode, ProgramOutput, ReduceName } from '../ops/program.ts';
 import { type Access, boundaries, mergeBoundaries, refine } from './access.ts';
 import type { Member, ProgramGroup } from './fusion.ts';
-import { type Graph, type GraphNode, isExternal } from './graph.ts';
+import { type Graph, type GraphExternal, type GraphNode, isExternal } from './graph.ts';
 
-/** A program group as a kernel: the program, and its parameter block but for the addresses. */
+/** A program group as a kernel at given sizes: the program, and its parameter block but for the addresses. */
 export interface Emission {
-  readonly program: Program;
+  readonly variant: Variant;
   /** Memory that it reads, in pointer order: a node's index or ~external, and an offset in elements. */
   readonly reads: readonly { readonly ref: number; readonly offset: number }[];
-  /** Nodes that it writes, in pointer order after the reads. */
-  readonly writes: readonly number[];
   readonly words: readonly number[];
   /** Words to be filled with the value of a scalar external at run time. */
   readonly scalars: readonly { readonly word: number; readonly external: number }[];
   readonly units: number;
+  /** See Chain.split. */
+  readonly split: number;
   readonly costNs: number;
   /** Reads of which row u needs only the u-th of `rows` equal pieces; undefined where tiles do not split rows. */
   readonly aligned: readonly number[] | undefined;
+}
+
+/** A kernel's program for one pattern of reading, which many sizes share. */
+export interface Variant {
+  readonly program: Program;
+  /** Slot of the operator table, once it has one. */
+  slot: number | undefined;
+}
+
+/** What the sizes at hand make of a group. */
+export interface Extents {
+  readonly rows: number;
+  readonly columns: number | undefined;
+  /** How a member reads its argument from memory. */
+  readonly access: (member: number, argument: number) => Access;
+  /** Elements of a value in memory. */
+  readonly sizeOf: (ref: number) => number;
 }
 
 /** Most outer dimensions that a kernel takes. */
@@ -62,196 +79,313 @@ const SIMPLE: ReadonlySet<string> = new Set<MapName>([
   ...(['select', 'floor', 'ceil', 'round', 'relu', 'relu6', 'cast', 'is-nan', 'is-inf', 'is-finite', 'rsqrt'] as const),
 ]);
 
-export interface EmissionOptions {
-  readonly dtypeOf: (ref: number) => DType;
-  /** Elements of a value in memory. */
-  readonly sizeOf: (ref: number) => number;
-  readonly isOutput: (node: number) => boolean;
-  /** Take the space as this many rows, where nothing else says how many there are. */
-  readonly rows?: number;
-}
-
 /** Estimate of one element-wise operation by itself, in ns an element on one core. */
 export function mapCostNs(name: string, inputs: number): number {
   return LOAD_NS * (inputs + 1) + (SIMPLE.has(name) ? SIMPLE_NS : COSTLY_NS);
 }
 
-/** The group as a kernel that writes the members that are outputs, or undefined where its space has too many dimensions. */
-export function emitProgram(group: ProgramGroup, graph: Graph, options: EmissionOptions): Emission | undefined {
-  const { dtypeOf, isOutput } = options;
-  const { members } = group;
-  const accesses = members.flatMap((member) =>
-    member.args.flatMap((arg) => ('access' in arg && !isValue(arg.access.ref, graph) ? [{ member, access: arg.access }] : [])),
-  );
+/** What a member reads from memory; the same for every member that reads the same value in the same way. */
+interface Read {
+  readonly member: number;
+  readonly argument: number;
+  /** An element for each of the space, not for each row. */
+  readonly full: boolean;
+  readonly dtype: DType;
+}
 
-  // The space's dimensions: begin a new one wherever some operand does.
-  let bounds: number[] = group.columns !== undefined && group.columns > 0 && group.rows > 1 ? [group.columns] : [];
-  for (const { member, access } of accesses) {
-    const scale = member.full || readsFull(graph, member) ? 1 : (group.columns as number);
-    if (scale === 0) continue;
-    bounds = mergeBoundaries(
-      bounds,
-      boundaries(access.dims).map((bound) => bound * scale),
-    ) as number[];
+/** An argument of a member: another member, a single value, or memory. */
+type Source = { readonly member: number } | { readonly value: number } | { readonly read: number };
+
+interface Operation {
+  readonly node: number;
+  readonly args: readonly Source[];
+}
+
+/** Work in ns for each element of the space, and for each row. */
+interface Cost {
+  full: number;
+  row: number;
+}
+
+/**
+ * A program group as a kernel that writes the members that are outputs. What does not depend on sizes is worked out
+ * once; `emit` fills in the sizes, and takes a program that is there already if memory is read in the same pattern.
+ */
+export class Kernel {
+  readonly #graph: Graph;
+  readonly #dtypeOf: (ref: number) => DType;
+  readonly #operations: Operation[] = [];
+  readonly #reads: Read[] = [];
+  readonly #outputs: Member[];
+  readonly #reduces: boolean;
+  readonly #cost: Cost = { full: 0, row: 0 };
+  readonly #scalars: number[] = [];
+  readonly #variants = new Map<string, Variant>();
+  /** Members that it writes, in pointer order after the reads. */
+  readonly writes: readonly number[];
+  /** The operators it is made of. */
+  readonly names: readonly string[];
+
+  constructor(group: ProgramGroup, graph: Graph, dtypeOf: (ref: number) => DType, isOutput: (node: number) => boolean) {
+    this.#graph = graph;
+    this.#dtypeOf = dtypeOf;
+    this.#outputs = group.members.filter((member) => isOutput(member.node));
+    this.writes = this.#outputs.map((member) => member.node);
+    this.names = group.members.map((member) => this.#node(member.node).definition.name);
+    this.#reduces = group.members.some((member) => this.#node(member.node).definition.kind === 'reduce');
+    const known = new Map<string, number>();
+    for (const member of group.members) this.#addMember(member, known);
+    for (const member of this.#outputs) this.#cost[member.full ? 'full' : 'row'] += LOAD_NS;
   }
-  const total = group.rows * (group.columns ?? 1);
-  if (options.rows !== undefined && group.columns === undefined && options.rows > 1 && total > 0) {
-    const hinted = total % options.rows === 0 ? mergeBoundaries(bounds, [total / options.rows]) : undefined;
-    if (hinted === undefined || (hinted[0] as number) < total / options.rows) return undefined;
-    bounds = hinted;
+
+  get variants(): Iterable<Variant> {
+    return this.#variants.values();
   }
-  const columns = group.columns ?? bounds[0] ?? total;
+
+  #node(index: number): GraphNode {
+    const node = this.#graph.nodes[index];
+    if (node === undefined) throw new GpuosError('GPUOS_INTERNAL', `A kernel names node ${index}, which is not there.`);
+    return node;
+  }
+
+  #addMember(member: Member, known: Map<string, number>): void {
+    const node = this.#node(member.node);
+    const reduces = node.definition.kind === 'reduce';
+    // A reduction's result is a value a row, but it reads all of the row.
+    const full = member.full || reduces;
+    const args = member.args.map((arg, argument): Source => {
+      if ('member' in arg) return arg;
+      const { ref } = arg.access;
+      if (isExternal(ref) && this.#graph.externals[~ref]?.kind !== 'storage') {
+        if (singleValue(this.#graph, ref).kind === 'scalar' && !this.#scalars.includes(ref)) this.#scalars.push(ref);
+        return { value: ref };
+      }
+      // The same operand under the same shape is the same elements, whatever the sizes are.
+      const key = reduces ? `${member.node}` : `${node.inputs[argument]}/${node.info.id}/${full}`;
+      let read = known.get(key);
+      if (read === undefined) {
+        read = this.#reads.push({ member: member.node, argument, full, dtype: this.#dtypeOf(ref) }) - 1;
+        known.set(key, read);
+      }
+      return { read };
+    });
+    this.#operations.push({ node: member.node, args });
+    this.#cost[full ? 'full' : 'row'] += SIMPLE.has(node.definition.name) || reduces ? SIMPLE_NS : COSTLY_NS;
+  }
+
+  /**
+   * The kernel at these sizes, or undefined where its space has too many dimensions. `hint`: take the space as this many
+   * rows, where nothing else says how many there are.
+   */
+  emit(extents: Extents, hint?: number): Emission | undefined {
+    const { rows: groupRows, columns: groupColumns } = extents;
+    const reads = this.#reads;
+    const accesses = reads.map(({ member, argument }) => extents.access(member, argument));
+    // The space's dimensions: begin a new one wherever some operand does.
+    let bounds: number[] = groupColumns !== undefined && groupColumns > 0 && groupRows > 1 ? [groupColumns] : [];
+    accesses.forEach((access, i) => {
+      const scale = (reads[i] as Read).full ? 1 : (groupColumns as number);
+      if (scale === 0 || access.dims.length < 2) return;
+      bounds = mergeBoundaries(
+        bounds,
+        boundaries(access.dims).map((bound) => bound * scale),
+      ) as number[];
+    });
+    const total = groupRows * (groupColumns ?? 1);
+    if (hint !== undefined && groupColumns === undefined && hint > 1 && total > 0) {
+      const hinted = total % hint === 0 ? mergeBoundaries(bounds, [total / hint]) : undefined;
+      if (hinted === undefined || (hinted[0] as number) < total / hint) return undefined;
+      bounds = hinted;
+    }
+    const columns = groupColumns ?? bounds[0] ?? total;
+    const outer = outerDims(bounds, columns, total);
+    const rows = groupColumns !== undefined ? groupRows : columns === 0 ? 0 : total / columns;
+    if (columns === 0 && rows !== 1) outer.unshift(rows);
+    if (outer.length > MAX_OUTER_RANK) return undefined;
+    return this.#filled(extents, accesses, { rows, columns, outer });
+  }
+
+  #filled(extents: Extents, accesses: readonly Access[], space: Space): Emission {
+    const { rows, columns, outer } = space;
+    const outerRank = outer.length;
+    const total = rows * columns;
+    const inputs: Input[] = [];
+    // Which input each read is.
+    const inputsOf: number[] = [];
+    let inputCost = 0;
+    accesses.forEach((access, i) => {
+      const { full, dtype } = this.#reads[i] as Read;
+      const input = inputOf(access, full, dtype, space);
+      let index = inputs.findIndex((known) => isSameInput(known, input));
+      if (index < 0) {
+        index = inputs.push(input) - 1;
+        inputCost += LOAD_NS * (full ? total : rows);
+      }
+      inputsOf.push(index);
+    });
+    const words: number[] = [columns];
+    if (outerRank > 0) {
+      words.push(rows, rows, ...outer);
+      for (const { rowStrides } of inputs) words.push(...rowStrides);
+      const contiguous = outer.map((_, i) => outer.slice(i + 1).reduce((product, size) => product * size, columns));
+      for (const output of this.#outputs) if (output.full) words.push(...contiguous);
+    }
+    for (const { stride } of inputs) if (stride !== 0 && stride !== 1) words.push(stride);
+    const scalars = this.#scalars.map((ref) => ({ word: words.push(0) - 1, external: ~ref }));
+    return {
+      variant: this.#variant(outerRank, inputsOf, inputs),
+      reads: inputs,
+      words,
+      scalars,
+      units: outerRank > 0 ? rows : this.#reduces ? 1 : Math.ceil(columns / VECTOR),
+      split: outerRank > 0 ? rows : -columns,
+      costNs: inputCost + this.#cost.full * total + this.#cost.row * rows,
+      aligned: this.#aligned(extents, inputs, space),
+    };
+  }
+
+  #aligned(extents: Extents, inputs: readonly Input[], space: Space): number[] | undefined {
+    const { outer, columns } = space;
+    if (outer.length === 0 && this.#reduces) return undefined;
+    return inputs.flatMap((input, i) => {
+      const size = extents.sizeOf(input.ref);
+      const aligned = outer.length > 0 ? isAligned(space, input, size) : input.stride === 1 && input.offset === 0 && size === columns;
+      return aligned ? [i] : [];
+    });
+  }
+
+  #variant(outerRank: number, inputOf: readonly number[], inputs: readonly Input[]): Variant {
+    let key = `${outerRank}`;
+    for (const { stride } of inputs) key += stride === 0 ? '-' : stride === 1 ? '+' : '*';
+    key += inputOf.join();
+    let variant = this.#variants.get(key);
+    if (variant === undefined) {
+      variant = { program: this.#program(outerRank, inputOf, inputs), slot: undefined };
+      this.#variants.set(key, variant);
+    }
+    return variant;
+  }
+
+  #program(outerRank: number, inputOf: readonly number[], inputs: readonly Input[]): Program {
+    const nodes: ProgramNode[] = [];
+    const nodeOf = new Map<number, number>(); // graph node -> program node
+    const inputNodes = new Map<number, number>();
+    const valueNodes = new Map<string, number>();
+    let scalars = 0;
+    const inputNode = (read: number): number => {
+      const input = inputOf[read] as number;
+      const { dtype } = inputs[input] as Input;
+      let node = inputNodes.get(input);
+      if (node === undefined) {
+        node = nodes.push({ kind: 'input', input, dtype: computeType(dtype) }) - 1;
+        inputNodes.set(input, node);
+      }
+      return node;
+    };
+    const valueNode = (ref: number): number => {
+      const external = singleValue(this.#graph, ref);
+      const key = valueKey(ref, external);
+      let node = valueNodes.get(key);
+      if (node === undefined) {
+        const dtype = computeType(external.dtype);
+        node =
+          external.kind === 'constant'
+            ? nodes.push({ kind: 'constant', value: external.value, dtype }) - 1
+            : nodes.push({ kind: 'scalar', scalar: scalars++, dtype }) - 1;
+        valueNodes.set(key, node);
+      }
+      return node;
+    };
+    // A value goes on within the kernel as it would by way of memory: what is computed does not depend on what is fused.
+    const rounded = new Set<number>();
+    const memberNode = (member: number): number => {
+      const node = nodeOf.get(member) as number;
+      const { dtype } = this.#node(member);
+      if (!isHalf(dtype) || rounded.has(member)) return node;
+      const round = nodes.push({ kind: 'map', op: `round-${dtype}`, args: [node], dtype: 'float32' }) - 1;
+      nodeOf.set(member, round);
+      rounded.add(member);
+      return round;
+    };
+    for (const { node: index, args: sources } of this.#operations) {
+      const graphNode = this.#node(index);
+      const { definition } = graphNode;
+      const dtype = computeType(graphNode.dtype);
+      const args = sources.map((source) =>
+        'member' in source ? memberNode(source.member) : 'value' in source ? valueNode(source.value) : inputNode(source.read),
+      );
+      const node: ProgramNode =
+        definition.kind === 'reduce'
+          ? { kind: 'reduce', op: definition.name as ReduceName, arg: args[0] as number, dtype }
+          : { kind: 'map', op: definition.name as MapName, args, dtype };
+      nodeOf.set(index, nodes.push(node) - 1);
+      if (isExact(graphNode, this.#graph)) rounded.add(index);
+    }
+    const outputs = this.#outputs.map(
+      ({ node, full }): ProgramOutput => ({
+        node: nodeOf.get(node) as number,
+        dtype: this.#dtypeOf(node),
+        space: full ? 'full' : 'row',
+      }),
+    );
+    const programInputs = inputs.map(
+      ({ dtype, stride }): ProgramInput => ({ dtype, columnStride: stride === 0 || stride === 1 ? stride : 'strided' }),
+    );
+    return { inputs: programInputs, scalars, nodes, outputs, outerRank };
+  }
+}
+
+/** The space of a kernel: rows x columns, and the dimensions that the rows fall into. */
+interface Space {
+  readonly rows: number;
+  readonly columns: number;
+  readonly outer: readonly number[];
+}
+
+/** Memory that a kernel reads. */
+interface Input {
+  readonly ref: number;
+  readonly offset: number;
+  readonly dtype: DType;
+  readonly full: boolean;
+  readonly rowStrides: readonly number[];
+  /** Along the columns. */
+  readonly stride: number;
+}
+
+function outerDims(bounds: readonly number[], columns: number, total: number): number[] {
   const outer: number[] = [];
-  const edges = [...bounds.filter((bound) => bound > columns), total];
+  if (columns === 0) return outer;
   let inner = columns;
-  for (const edge of edges) {
-    if (columns === 0) break;
+  for (const edge of [...bounds.filter((bound) => bound > columns), total]) {
     if (edge !== inner) outer.unshift(edge / inner);
     inner = edge;
   }
-  const rows = group.columns !== undefined ? group.rows : columns === 0 ? 0 : total / columns;
-  if (columns === 0 && rows !== 1) outer.unshift(rows);
-  const outerRank = outer.length;
-  if (outerRank > MAX_OUTER_RANK) return undefined;
+  return outer;
+}
 
-  const inputs: ProgramInput[] = [];
-  const reads: { ref: number; offset: number }[] = [];
-  const inputRowStrides: number[][] = [];
-  const inputColumnStrides: number[] = [];
-  const inputKeys = new Map<string, number>();
-  const nodes: ProgramNode[] = [];
-  const nodeOf = new Map<number, number>(); // graph node -> program node
-  const valueNodes = new Map<string, number>();
-  const scalarExternals: number[] = [];
-  let costNs = 0;
+function inputOf(access: Access, full: boolean, dtype: DType, { columns, outer }: Space): Input {
+  const fine = refine(access, full ? [...outer, columns] : outer);
+  const stride = full ? (columns === 1 ? 1 : (fine[outer.length] as number)) : 0;
+  return { ref: access.ref, offset: access.offset, dtype, full, rowStrides: fine.slice(0, outer.length), stride };
+}
 
-  const inputNode = (access: Access, full: boolean): number => {
-    const fine = refine(access, full ? [...outer, columns] : outer);
-    const dtype = dtypeOf(access.ref);
-    const rowStrides = fine.slice(0, outerRank);
-    const stride = full ? (columns === 1 ? 1 : (fine[outerRank] as number)) : 0;
-    const key = `${access.ref}/${access.offset}/${full}/${rowStrides.join()}/${stride}`;
-    let node = inputKeys.get(key);
-    if (node === undefined) {
-      const input = inputs.push({ dtype, columnStride: stride === 0 || stride === 1 ? stride : 'strided' }) - 1;
-      reads.push({ ref: access.ref, offset: access.offset });
-      inputRowStrides.push(rowStrides);
-      inputColumnStrides.push(stride);
-      node = nodes.push({ kind: 'input', input, dtype: computeType(dtype) }) - 1;
-      inputKeys.set(key, node);
-      costNs += LOAD_NS * (full ? total : rows);
-    }
-    return node;
-  };
-  const valueNode = (ref: number): number => {
-    const external = graph.externals[~ref];
-    if (external === undefined || external.kind === 'storage')
-      throw new GpuosError('GPUOS_INTERNAL', `External ${~ref} is not a single value.`);
-    const dtype = computeType(external.dtype);
-    const key = external.kind === 'scalar' ? `s${~ref}` : `c${dtype}${Object.is(external.value, -0) ? '-0' : external.value}`;
-    let node = valueNodes.get(key);
-    if (node === undefined) {
-      node =
-        external.kind === 'constant'
-          ? nodes.push({ kind: 'constant', value: external.value, dtype }) - 1
-          : nodes.push({ kind: 'scalar', scalar: scalarExternals.push(~ref) - 1, dtype }) - 1;
-      valueNodes.set(key, node);
-    }
-    return node;
-  };
-
-  // A value goes on within the kernel as it would by way of memory: what is computed does not depend on what is fused.
-  const rounded = new Set<number>();
-  const memberNode = (member: number): number => {
-    const node = nodeOf.get(member) as number;
-    const { dtype } = graph.nodes[member] as Graph['nodes'][number];
-    if (!isHalf(dtype) || rounded.has(member)) return node;
-    const round = nodes.push({ kind: 'map', op: `round-${dtype}`, args: [node], dtype: 'float32' }) - 1;
-    nodeOf.set(member, round);
-    rounded.add(member);
-    return round;
-  };
-
-  for (const member of members) {
-    const graphNode = graph.nodes[member.node];
-    if (graphNode === undefined) throw new GpuosError('GPUOS_INTERNAL', `A kernel names node ${member.node}, which is not there.`);
-    const name = graphNode.definition.name;
-    const reduces = graphNode.definition.kind === 'reduce';
-    const args = member.args.map((arg) => {
-      if ('member' in arg) return memberNode(arg.member);
-      if (isValue(arg.access.ref, graph)) return valueNode(arg.access.ref);
-      return inputNode(arg.access, member.full || reduces);
-    });
-    const dtype = computeType(graphNode.dtype);
-    const node: ProgramNode = reduces
-      ? { kind: 'reduce', op: name as ReduceName, arg: args[0] as number, dtype }
-      : { kind: 'map', op: name as MapName, args, dtype };
-    nodeOf.set(member.node, nodes.push(node) - 1);
-    if (isExact(name, graphNode, graph)) rounded.add(member.node);
-    costNs += (SIMPLE.has(name) || reduces ? SIMPLE_NS : COSTLY_NS) * (member.full || reduces ? total : rows);
-  }
-
-  const outputs: ProgramOutput[] = [];
-  const writes: number[] = [];
-  for (const member of members) {
-    if (!isOutput(member.node)) continue;
-    outputs.push({ node: nodeOf.get(member.node) as number, dtype: dtypeOf(member.node), space: member.full ? 'full' : 'row' });
-    writes.push(member.node);
-    costNs += LOAD_NS * (member.full ? total : rows);
-  }
-
-  const words: number[] = [columns];
-  if (outerRank > 0) {
-    words.push(rows, rows, ...outer);
-    for (const strides of inputRowStrides) words.push(...strides);
-    const contiguous = outer.map((_, i) => outer.slice(i + 1).reduce((product, size) => product * size, columns));
-    for (const output of outputs) if (output.space === 'full') words.push(...contiguous);
-  }
-  inputs.forEach((input, i) => {
-    if (input.columnStride === 'strided') words.push(inputColumnStrides[i] as number);
-  });
-  const scalars = scalarExternals.map((external) => ({ word: words.push(0) - 1, external }));
-  const hasReduction = nodes.some((node) => node.kind === 'reduce');
-  return {
-    program: { inputs, scalars: scalars.length, nodes, outputs, outerRank },
-    reads,
-    writes,
-    words,
-    scalars,
-    units: outerRank > 0 ? rows : hasReduction ? 1 : Math.ceil(columns / VECTOR),
-    costNs,
-    aligned:
-      outerRank > 0
-        ? reads.flatMap((read, i) => {
-            const space = { rows, columns, outer };
-            return isAligned(space, inputRowStrides[i] as number[], inputColumnStrides[i] as number, read.offset, options.sizeOf(read.ref))
-              ? [i]
-              : [];
-          })
-        : hasReduction
-          ? undefined
-          : reads.flatMap((read, i) =>
-              inputColumnStrides[i] === 1 && read.offset === 0 && options.sizeOf(read.ref) === columns ? [i] : [],
-            ),
-  };
+function isSameInput(a: Input, b: Input): boolean {
+  if (a.ref !== b.ref || a.offset !== b.offset || a.full !== b.full || a.stride !== b.stride) return false;
+  for (let i = 0; i < a.rowStrides.length; i++) if (a.rowStrides[i] !== b.rowStrides[i]) return false;
+  return true;
 }
 
 /** Whether row r of the space reads only the r-th of `rows` equal pieces of a value of `size` elements. */
-function isAligned(
-  space: { readonly rows: number; readonly columns: number; readonly outer: readonly number[] },
-  rowStrides: readonly number[],
-  columnStride: number,
-  offset: number,
-  size: number,
-): boolean {
-  const piece = size / space.rows;
-  if (!Number.isInteger(piece) || piece === 0 || columnStride < 0) return false;
-  let stride = piece;
-  for (let i = space.outer.length - 1; i >= 0; i--) {
-    if (space.outer[i] !== 1 && rowStrides[i] !== stride) return false;
-    stride *= space.outer[i] as number;
+function isAligned({ rows, columns, outer }: Space, { offset, rowStrides, stride }: Input, size: number): boolean {
+  const piece = size / rows;
+  if (!Number.isInteger(piece) || piece === 0 || stride < 0) return false;
+  let expected = piece;
+  for (let i = outer.length - 1; i >= 0; i--) {
+    if (outer[i] !== 1 && rowStrides[i] !== expected) return false;
+    expected *= outer[i] as number;
   }
-  return offset >= 0 && offset + Math.max(0, space.columns - 1) * columnStride < piece;
+  return offset >= 0 && offset + Math.max(0, columns - 1) * stride < piece;
 }
 
 /** Operations whose result is one of the values of their operands' dtype. */
@@ -260,17 +394,21 @@ const EXACT: ReadonlySet<string> = new Set([
 ]);
 
 /** Whether the result needs no rounding to its dtype. */
-function isExact(name: string, { dtype, inputs }: GraphNode, graph: Graph): boolean {
-  if (!isHalf(dtype) || EXACT.has(name)) return true;
+function isExact({ definition, dtype, inputs }: GraphNode, graph: Graph): boolean {
+  if (!isHalf(dtype) || EXACT.has(definition.name)) return true;
   const [ref] = inputs as readonly [number];
-  return name === 'cast' && (isExternal(ref) ? graph.externals[~ref] : graph.nodes[ref])?.dtype === dtype;
+  return definition.name === 'cast' && (isExternal(ref) ? graph.externals[~ref] : graph.nodes[ref])?.dtype === dtype;
 }
 
-function isValue(ref: number, graph: Graph): boolean {
-  return isExternal(ref) && graph.externals[~ref]?.kind !== 'storage';
+function singleValue(graph: Graph, ref: number): Exclude<GraphExternal, { kind: 'storage' }> {
+  const external = graph.externals[~ref];
+  if (external === undefined || external.kind === 'storage')
+    throw new GpuosError('GPUOS_INTERNAL', `External ${~ref} is not a single value.`);
+  return external;
 }
 
-/** A reduction's result is ROW, but it reads FULL. */
-function readsFull(graph: Graph, member: Member): boolean {
-  return graph.nodes[member.node]?.definition.kind === 'reduce';
+/** Constants of one value are one node. */
+function valueKey(ref: number, external: Exclude<GraphExternal, { kind: 'storage' }>): string {
+  if (external.kind === 'scalar') return `s${~ref}`;
+  return `c${computeType(external.dtype)}${Object.is(external.value, -0) ? '-0' : external.value}`;
 }

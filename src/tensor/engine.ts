@@ -21,6 +21,8 @@ export interface EngineCounters {
   flushes: number;
   /** Plans made because no plan of the same form was known. */
   plans: number;
+  /** Of these, for a form that was not known at other sizes either. */
+  structures: number;
 }
 
 /** What a framework's backend needs of an engine. */
@@ -39,7 +41,7 @@ export interface FrameworkEngine {
  */
 export class Engine {
   readonly system: System;
-  readonly counters: EngineCounters = { operations: 0, tasks: 0, flushes: 0, plans: 0 };
+  readonly counters: EngineCounters = { operations: 0, tasks: 0, flushes: 0, plans: 0, structures: 0 };
   readonly #lifetimes = new Lifetimes();
   readonly #submission: Submission;
   readonly #recorder: Recorder;

@@ -59,8 +59,14 @@ export interface FusionResult {
   readonly groups: readonly Group[];
   /** For each node the memory that it is a view of (itself, unless it is a view). */
   readonly operands: readonly Operand[];
-  /** Values added by the planner: contiguous copies, numbered on from the graph's nodes. */
-  readonly copies: { readonly info: ShapeInfo; readonly dtype: GraphNode['dtype'] }[];
+  /** Values added by the planner, numbered on from the graph's nodes: contiguous copies of what reductions read, and for which node each is. */
+  readonly copies: readonly Copy[];
+}
+
+export interface Copy {
+  readonly info: ShapeInfo;
+  readonly dtype: GraphNode['dtype'];
+  readonly reader: number;
 }
 
 interface Draft {
@@ -82,6 +88,31 @@ function outerRank(bounds: readonly number[], rows: number, columns: number | un
   return bounds.filter((bound) => bound > columns).length + (rows > 1 ? 1 : 0);
 }
 
+/** How an operand is read under `dims`, to which it broadcasts. */
+export function accessOf(operand: Operand, dims: Shape): Access {
+  // A reduction of no elements: sizes of 0 would divide nothing.
+  if (operand.info.size === 0) return { ref: operand.base, offset: 0, dims: [], strides: [] };
+  const strides = broadcastStrides(operand.info.dims, operand.view.strides, dims);
+  return { ref: operand.base, offset: operand.view.offset, ...collapse(dims, strides) };
+}
+
+/** What a reduction reads: its operand, turned so that the reduced dimensions come last, unless they do (`trailing`). */
+export function reductionOf(node: GraphNode, operand: Operand): { operand: Operand; columns: number; trailing: boolean } {
+  const { dims } = operand.info;
+  // argmax and argmin have one axis, the others a list.
+  const { axis } = node.attributes;
+  const { axes } = reducedAxes(node.definition.name, dims, axis === undefined ? node.attributes : { axes: [axis as number] });
+  const kept = dims.map((_, axis) => axis).filter((axis) => !axes.includes(axis));
+  const columns = axes.reduce((product, axis) => product * (dims[axis] as number), 1);
+  // Dimensions of size 1 may stand anywhere; otherwise the reduced ones have to be last.
+  const trailing = axes.every((axis) => dims[axis] === 1 || kept.every((other) => dims[other] === 1 || other < axis));
+  if (trailing) return { operand, columns, trailing };
+  const order = [...kept, ...axes];
+  const info = shapeInfo(order.map((axis) => dims[axis] as number));
+  const view = { strides: order.map((axis) => operand.view.strides[axis] as number), offset: operand.view.offset };
+  return { operand: { base: operand.base, info, view }, columns, trailing };
+}
+
 export class Fusion {
   readonly #graph: Graph;
   readonly #enabled: boolean;
@@ -89,7 +120,7 @@ export class Fusion {
   /** Group of each node that computes something, after merges. */
   readonly #groupOf: number[] = [];
   readonly #operands: Operand[] = [];
-  readonly #copies: { info: ShapeInfo; dtype: GraphNode['dtype'] }[] = [];
+  readonly #copies: Copy[] = [];
 
   constructor(graph: Graph, enabled: boolean) {
     this.#graph = graph;
@@ -204,7 +235,7 @@ export class Fusion {
     const draft = this.#draft(id);
     draft.rows = rows;
     draft.columns = columns;
-    const args = operands.map((operand) => ({ access: this.#access(operand, dims) }));
+    const args = operands.map((operand) => ({ access: accessOf(operand, dims) }));
     for (const { access } of args) {
       // Within one node every operand is seen under the same shape, so the boundaries agree.
       draft.boundaries = mergeBoundaries(draft.boundaries, boundaries(access.dims)) as number[];
@@ -212,13 +243,6 @@ export class Fusion {
     }
     if (columns !== undefined && columns > 0 && rows > 1) draft.boundaries = mergeBoundaries(draft.boundaries, [columns]) as number[];
     draft.members.push({ node: index, full: columns === undefined, args });
-  }
-
-  #access(operand: Operand, dims: Shape): Access {
-    // A reduction of no elements: sizes of 0 would divide nothing.
-    if (operand.info.size === 0) return { ref: operand.base, offset: 0, dims: [], strides: [] };
-    const strides = broadcastStrides(operand.info.dims, operand.view.strides, dims);
-    return { ref: operand.base, offset: operand.view.offset, ...collapse(dims, strides) };
   }
 
   /** Columns over which a value of `size` elements, contiguous, is repeated under `dims`; undefined if that is not all that happens. */
@@ -304,7 +328,7 @@ export class Fusion {
         args.push({ member: operand.base });
         continue;
       }
-      const access = this.#access(operand, dims);
+      const access = accessOf(operand, dims);
       if (full && columns !== undefined && !columnsAtOneStride(access, columns)) return false;
       bounds = bounds && mergeBoundaries(bounds, this.#scaled(access, full ? 1 : (columns as number)));
       args.push({ access });
@@ -371,31 +395,16 @@ export class Fusion {
   }
 
   #addReduce(index: number, node: GraphNode): void {
-    let operand = this.#operand(node.inputs[0] as number);
-    const { name } = node.definition;
-    const dims = operand.info.dims;
-    // argmax and argmin have one axis, the others a list.
-    const { axis } = node.attributes;
-    const { axes } = reducedAxes(name, dims, axis === undefined ? node.attributes : { axes: [axis as number] });
-    const kept = dims.map((_, axis) => axis).filter((axis) => !axes.includes(axis));
-    const columns = axes.reduce((product, axis) => product * (dims[axis] as number), 1);
+    const reduction = reductionOf(node, this.#operand(node.inputs[0] as number));
+    const { columns, trailing } = reduction;
+    let { operand } = reduction;
     const rows = node.info.size;
-    // Dimensions of size 1 may stand anywhere; otherwise the reduced ones have to be last.
-    const trailing = axes.every((axis) => dims[axis] === 1 || kept.every((other) => dims[other] === 1 || other < axis));
     if (trailing && this.#enabled && columns > 0 && rows > 0) {
       const id = this.#programOf(operand.base);
       if (id !== undefined && this.#inPlace(operand) && this.#reduceIn(index, id, operand, rows, columns)) return;
     }
-    if (!trailing) {
-      const order = [...kept, ...axes];
-      operand = {
-        base: operand.base,
-        info: shapeInfo(order.map((axis) => dims[axis] as number)),
-        view: { strides: order.map((axis) => operand.view.strides[axis] as number), offset: operand.view.offset },
-      };
-    }
-    const access = this.#access(operand, operand.info.dims);
-    if (!columnsAtOneStride(access, columns)) operand = this.#copied(operand, node);
+    const access = accessOf(operand, operand.info.dims);
+    if (!columnsAtOneStride(access, columns)) operand = this.#copied(operand, index, node);
     this.#startProgram(index, [operand], operand.info.dims, rows, columns);
   }
 
@@ -418,12 +427,12 @@ export class Fusion {
   }
 
   /** The operand in contiguous memory of its own. */
-  #copied(operand: Operand, reader: GraphNode): Operand {
+  #copied(operand: Operand, reader: number, node: GraphNode): Operand {
     const index = this.#graph.nodes.length + this.#copies.length;
     const dtype = isExternal(operand.base)
-      ? (this.#graph.externals[~operand.base]?.dtype ?? reader.dtype)
-      : (this.#graph.nodes[operand.base]?.dtype ?? reader.dtype);
-    this.#copies.push({ info: operand.info, dtype });
+      ? (this.#graph.externals[~operand.base]?.dtype ?? node.dtype)
+      : (this.#graph.nodes[operand.base]?.dtype ?? node.dtype);
+    this.#copies.push({ info: operand.info, dtype, reader });
     const id =
       this.#drafts.push({
         rows: 0,

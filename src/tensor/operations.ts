@@ -2,11 +2,36 @@ import { checkAttributes } from '../ops/attributes.ts';
 import type { Attributes, OperatorDefinition } from '../ops/define.ts';
 import { NO_ATTRIBUTES } from './tensor.ts';
 
+/** Attributes that the shape of the result tells as well. */
+const TOLD_BY_SHAPE: Readonly<Record<string, string>> = { reshape: 'shape', expand: 'shape', slice: 'size', 'strided-slice': 'end' };
+
 /** An operator with its attributes, which are frozen. Equal ones are one object, so that a recording can name them by a number. */
-export interface Operation {
+export class Operation {
   readonly id: number;
   readonly definition: OperatorDefinition;
   readonly attributes: Attributes;
+  readonly #operations: Operations;
+  #form: number | undefined;
+
+  constructor(id: number, definition: OperatorDefinition, attributes: Attributes, operations: Operations) {
+    this.id = id;
+    this.definition = definition;
+    this.attributes = attributes;
+    this.#operations = operations;
+  }
+
+  /** A number like `id`, the same for operations that differ only in sizes which the shape of the result tells as well. */
+  get form(): number {
+    this.#form ??= this.#told();
+    return this.#form;
+  }
+
+  #told(): number {
+    const told = TOLD_BY_SHAPE[this.definition.name];
+    return told === undefined
+      ? this.id
+      : this.#operations.form(`${this.definition.name} ${JSON.stringify({ ...this.attributes, [told]: undefined })}`);
+  }
 }
 
 /** Operations known by their attributes; more are forgotten. A program whose attributes change at every call makes a new one each time. */
@@ -20,11 +45,24 @@ export class Operations {
   #frozen = new WeakMap<Attributes, Map<OperatorDefinition, Operation>>();
   #ids = 0;
 
+  readonly #forms = new Map<string, number>();
+
+  /** The number of a form. */
+  form(key: string): number {
+    let form = this.#forms.get(key);
+    if (form === undefined) {
+      if (this.#forms.size >= MAX_KNOWN) this.#forms.clear();
+      form = this.#ids++;
+      this.#forms.set(key, form);
+    }
+    return form;
+  }
+
   /** The operator without attributes. */
   plain(definition: OperatorDefinition): Operation {
     let operation = this.#plain.get(definition);
     if (operation === undefined) {
-      operation = { id: this.#ids++, definition, attributes: NO_ATTRIBUTES };
+      operation = new Operation(this.#ids++, definition, NO_ATTRIBUTES, this);
       this.#plain.set(definition, operation);
     }
     return operation;
@@ -51,7 +89,7 @@ export class Operations {
       }
       // A copy: the plan is made later, and the caller may have written its lists by then.
       const own = Object.entries(given).map(([name, value]) => [name, Array.isArray(value) ? Object.freeze([...value]) : value]);
-      operation = { id: this.#ids++, definition, attributes: Object.freeze(Object.fromEntries(own)) };
+      operation = new Operation(this.#ids++, definition, Object.freeze(Object.fromEntries(own)), this);
       this.#known.set(key, operation);
     }
     if (frozen) {

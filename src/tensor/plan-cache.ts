@@ -1,58 +1,121 @@
 import type { Device } from '../runtime/device.ts';
 import type { Operators } from '../runtime/operators.ts';
+import type { EngineCounters } from './engine.ts';
+import type { GraphNode } from './graph.ts';
 import { type Plan, Planner } from './plan.ts';
 import type { Recording } from './recording.ts';
-
-interface Entry {
-  readonly tape: Int32Array;
-  readonly fused: boolean;
-  readonly plan: Plan;
-}
+import type { ShapeInfo } from './shape-info.ts';
+import type { Sizes } from './sizes.ts';
+import { type Instance, Structure } from './structure.ts';
+import type { Tape } from './tape.ts';
+import type { Tensor } from './tensor.ts';
 
 /** Most plans kept; the oldest go first. A program whose shapes change at every call makes a new one each time. */
 const MAX_PLANS = 2048;
+/** Most structures: they are larger, and each serves many plans. */
+const MAX_STRUCTURES = 512;
 
-/** Plans by the form of the recording. */
-export class PlanCache {
-  readonly #host: { readonly device: Device; readonly operators: Operators };
-  readonly #entries = new Map<number, Entry[]>();
+/** Values by forms, at most so many; the oldest go first. */
+class Forms<T> {
+  readonly #limit: number;
+  readonly #onGone: (value: T) => void;
+  readonly #entries = new Map<number, { readonly words: Int32Array; readonly fused: boolean; readonly value: T }[]>();
   #size = 0;
 
-  constructor(host: { readonly device: Device; readonly operators: Operators }) {
-    this.#host = host;
-    host.operators.onFull = () => {
-      for (let i = this.#size >> 1; i >= 0; i--) this.#evict();
-    };
+  constructor(limit: number, onGone: (value: T) => void) {
+    this.#limit = limit;
+    this.#onGone = onGone;
   }
 
-  /** The plan of this form; made now, and told to `onFresh`, if there is none. */
-  find(recording: Recording, fused: boolean, onFresh: () => void): { readonly plan: Plan } {
-    const { tape, length, hash } = recording;
-    const list = this.#entries.get(hash);
-    if (list !== undefined) {
-      for (const entry of list) if (entry.fused === fused && isTape(entry.tape, tape, length)) return entry;
-    }
-    const plan = new Planner(this.#host, recording.graph(), fused).plan();
-    onFresh();
-    const entry = { tape: tape.slice(0, length), fused, plan };
-    if (list === undefined) this.#entries.set(hash, [entry]);
+  get(form: Tape, fused: boolean): T | undefined {
+    const list = this.#entries.get(form.hash);
+    if (list !== undefined) for (const entry of list) if (entry.fused === fused && form.equals(entry.words)) return entry.value;
+    return undefined;
+  }
+
+  set(form: Tape, fused: boolean, value: T): void {
+    const entry = { words: form.copy(), fused, value };
+    const list = this.#entries.get(form.hash);
+    if (list === undefined) this.#entries.set(form.hash, [entry]);
     else list.push(entry);
-    if (++this.#size > MAX_PLANS) this.#evict();
-    return entry;
+    if (++this.#size > this.#limit) this.#evict();
+  }
+
+  halve(): void {
+    for (let i = this.#size >> 1; i >= 0; i--) this.#evict();
   }
 
   #evict(): void {
     for (const [hash, list] of this.#entries) {
       this.#size -= list.length;
       this.#entries.delete(hash);
-      for (const { plan } of list) this.#host.operators.release(plan.operators);
+      for (const { value } of list) this.#onGone(value);
       return;
     }
   }
 }
 
-function isTape(known: Int32Array, tape: Int32Array, length: number): boolean {
-  if (known.length !== length) return false;
-  for (let i = 0; i < length; i++) if (known[i] !== tape[i]) return false;
-  return true;
+/** Plans by the form of the recording, and structures, of which plans for other sizes are made, by its generic form. */
+export class PlanCache {
+  readonly #host: { readonly device: Device; readonly operators: Operators };
+  readonly #counters: EngineCounters;
+  readonly #plans: Forms<Plan>;
+  readonly #structures: Forms<Structure>;
+
+  constructor(host: { readonly device: Device; readonly operators: Operators }, counters: EngineCounters) {
+    this.#host = host;
+    this.#counters = counters;
+    const { operators } = host;
+    this.#plans = new Forms<Plan>(MAX_PLANS, (plan) => operators.release(plan.operators));
+    this.#structures = new Forms<Structure>(MAX_STRUCTURES, (structure) => this.#release(structure));
+    operators.onFull = () => {
+      this.#plans.halve();
+      this.#structures.halve();
+    };
+  }
+
+  /** The plan of this form; made now if there is none. */
+  find(recording: Recording, fused: boolean): Plan {
+    const known = this.#plans.get(recording.form, fused);
+    if (known !== undefined) return known;
+    const sizes = recording.sizes();
+    const generic = recording.generic(sizes);
+    let structure = sizes.possible ? this.#structures.get(generic, fused) : undefined;
+    if (structure === undefined) {
+      structure = new Structure(recording.graph(sizes.possible ? sizes : undefined), fused);
+      this.#counters.structures++;
+    }
+    const plan = this.#plan(structure, recording, sizes);
+    // What has no generic form is kept as a plan only.
+    if (sizes.possible && !structure.kept) {
+      structure.kept = true;
+      this.#structures.set(generic, fused, structure);
+    }
+    if (!structure.kept) this.#release(structure);
+    this.#plans.set(recording.form, fused, plan);
+    this.#counters.plans++;
+    return plan;
+  }
+
+  #plan(structure: Structure, recording: Recording, sizes: Sizes): Plan {
+    try {
+      return new Planner(this.#host, instanceOf(structure, recording, sizes.possible ? sizes : undefined)).plan();
+    } catch (error) {
+      if (!structure.kept) this.#release(structure);
+      throw error;
+    }
+  }
+
+  #release(structure: Structure): void {
+    structure.kept = false;
+    this.#host.operators.release(structure.slots);
+    structure.forgetSlots();
+  }
+}
+
+/** The structure at the sizes that the recording has. */
+export function instanceOf(structure: Structure, recording: Recording, sizes: Sizes | undefined): Instance {
+  const { nodes } = structure.graph;
+  const info = (node: number): ShapeInfo => (recording.nodes[(nodes[node] as GraphNode).tag] as Tensor).info;
+  return { structure, sizes, info, externals: recording.external() };
 }

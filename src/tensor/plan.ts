@@ -5,9 +5,10 @@ import { elementBytes } from '../ops/dtype.ts';
 import type { Operators } from '../runtime/operators.ts';
 import { INLINE_POINTERS, INLINE_WORDS } from '../runtime/queue.ts';
 import { type Chain, formChains } from './chains.ts';
+import type { Variant } from './emission.ts';
 import { Drafting, type Packing, type Task } from './drafts.ts';
-import { Fusion, type FusionResult, type Operand } from './fusion.ts';
-import { type Graph, isExternal } from './graph.ts';
+import { type GraphNode, isExternal } from './graph.ts';
+import type { Instance, Structure } from './structure.ts';
 import { runTiles, tilesFor } from './tiles.ts';
 
 /** Pointers without memory: of an operand that the kernel does without, and of one that has no elements (of which a kernel may yet look at the first). */
@@ -92,37 +93,45 @@ export interface PlannerHost {
   readonly operators: Operators;
 }
 
-/** Makes the plan of a graph. */
+/** Makes the plan of a structure at given sizes. */
 export class Planner {
   readonly #host: PlannerHost;
-  readonly #graph: Graph;
-  readonly #fused: boolean;
-  readonly #fusion: FusionResult;
+  readonly #structure: Structure;
   readonly #drafting: Drafting;
   #paramsBytes = 0;
   readonly #operators = new Set<number>();
 
-  constructor(host: PlannerHost, graph: Graph, fused: boolean) {
+  constructor(host: PlannerHost, instance: Instance) {
     this.#host = host;
-    this.#graph = graph;
-    this.#fused = fused;
-    this.#fusion = new Fusion(graph, fused).run();
-    this.#drafting = new Drafting(host.device, graph, this.#fusion);
+    this.#structure = instance.structure;
+    this.#drafting = new Drafting(host.device, instance);
+    this.#externals = instance.externals.length;
   }
 
+  readonly #externals: number;
+
   plan(): Plan {
-    const materialized = this.#drafting.materialized();
-    const tasks = this.#drafting.tasks(materialized);
-    return this.#assemble(formChains(tasks, this.#fused), materialized);
+    return this.#assemble(formChains(this.#drafting.tasks(), this.#structure.fused));
   }
 
   #slot(task: Task): number {
     const { operators } = this.#host;
     const id =
-      typeof task.function === 'string' ? operators.builtIn(task.function) : operators.inject(task.function.program, task.function.name).id;
+      typeof task.function === 'string' ? operators.builtIn(task.function) : this.#injected(task.function.variant, task.function.name);
     // Held at once: the next injection of this plan may find the table full.
     if (!this.#operators.has(id)) operators.retain([id]);
     this.#operators.add(id);
+    return id;
+  }
+
+  #injected(variant: Variant, name: string): number {
+    if (variant.slot !== undefined) return variant.slot;
+    const { operators } = this.#host;
+    const { id } = operators.inject(variant.program, name);
+    const { slots } = this.#structure;
+    if (!slots.has(id)) operators.retain([id]);
+    slots.add(id);
+    variant.slot = id;
     return id;
   }
 
@@ -146,12 +155,13 @@ export class Planner {
   }
 
   /** Values with memory of their own, which outlives the plan: for each the index of its output. */
-  #owned(materialized: ReadonlySet<number>): Map<number, number> {
+  #owned(): Map<number, number> {
+    const { wanted, materialized } = this.#structure;
     const result = new Map<number, number>();
-    this.#graph.nodes.forEach((node, index) => {
-      const { base } = this.#fusion.operands[index] as Operand;
-      if ((node.alive || node.needed) && !isExternal(base) && materialized.has(base) && !result.has(base)) result.set(base, result.size);
-    });
+    for (const index of wanted) {
+      const { base } = this.#drafting.operand(index);
+      if (!isExternal(base) && materialized.has(base) && !result.has(base)) result.set(base, result.size);
+    }
     return result;
   }
 
@@ -161,10 +171,10 @@ export class Planner {
     return at;
   }
 
-  #assemble(chains: readonly Chain[], materialized: ReadonlySet<number>): Plan {
+  #assemble(chains: readonly Chain[]): Plan {
     const { packings } = this.#drafting;
-    const externals = this.#graph.externals.length;
-    const ownedOf = this.#owned(materialized);
+    const externals = this.#externals;
+    const ownedOf = this.#owned();
     const ownedSteps = new Array<number>(ownedOf.size).fill(-1);
     const firstOwned = externals + packings.length;
     const workspaceAddress = firstOwned + ownedOf.size;
@@ -299,12 +309,13 @@ export class Planner {
 
   #results(ownedOf: ReadonlyMap<number, number>): Result[] {
     const results: Result[] = [];
-    this.#graph.nodes.forEach((node, index) => {
-      if (!node.alive && !node.needed) return;
-      const { base, view } = this.#fusion.operands[index] as Operand;
+    const { graph, wanted } = this.#structure;
+    for (const index of wanted) {
+      const { base, view } = this.#drafting.operand(index);
       const memory = isExternal(base) ? base : ownedOf.get(base);
-      if (memory !== undefined) results.push({ tag: node.tag, memory, strides: view.strides, offset: view.offset });
-    });
+      if (memory !== undefined)
+        results.push({ tag: (graph.nodes[index] as GraphNode).tag, memory, strides: view.strides, offset: view.offset });
+    }
     return results;
   }
 }

@@ -1,6 +1,8 @@
 import { dtypeCode, type Graph, type GraphExternal, type GraphNode } from './graph.ts';
 import type { Operation } from './operations.ts';
 import { Interner } from './shape-info.ts';
+import { LEAST_PRIME, Sizes } from './sizes.ts';
+import { HASH_FACTOR, HASH_START, Tape } from './tape.ts';
 import type { Tensor } from './tensor.ts';
 import { isContiguous } from './view.ts';
 
@@ -13,9 +15,6 @@ const ALIVE = 2;
 const NEEDED = 4;
 const STATE_BITS = 3;
 const STATES_A_WORD = 8;
-
-const HASH_START = 0x811c9dc5;
-const HASH_FACTOR = 0x01000193;
 
 let windows = 0;
 const strideIds = new Interner();
@@ -34,12 +33,12 @@ export class Recording {
   #count = 0;
   #externals = 0;
   #window = ++windows;
-  #tape = new Int32Array(4096);
+  readonly #tape = new Tape();
+  /** The form with numbers for sizes. */
+  readonly #generic = new Tape();
   /** Integers of the part of the operations, and its hash. */
   #recorded = 0;
   #recordedHash = HASH_START;
-  #length = 0;
-  #hash = HASH_START;
   #live = 0;
 
   /** Nodes recorded. */
@@ -52,17 +51,9 @@ export class Recording {
     return this.#live;
   }
 
-  /** The form, in the first `length` integers. Valid from close() to the next operation. */
-  get tape(): Int32Array {
+  /** The form. Valid from close() to the next operation. */
+  get form(): Tape {
     return this.#tape;
-  }
-
-  get length(): number {
-    return this.#length;
-  }
-
-  get hash(): number {
-    return this.#hash;
   }
 
   /** Forgets everything. */
@@ -94,8 +85,8 @@ export class Recording {
     tensor.window = this.#window;
     tensor.index = this.#count;
     this.nodes[this.#count++] = tensor;
-    if (this.#recorded + 3 + inputs.length > this.#tape.length) this.#grow();
-    const tape = this.#tape;
+    if (this.#recorded + 3 + inputs.length > this.#tape.words.length) this.#tape.grow();
+    const tape = this.#tape.words;
     let at = this.#recorded;
     let hash = this.#recordedHash;
     tape[at] = operation.id;
@@ -143,35 +134,26 @@ export class Recording {
     storage.products++;
   }
 
-  #grow(): void {
-    const larger = new Int32Array(this.#tape.length * 2);
-    larger.set(this.#tape);
-    this.#tape = larger;
-  }
-
-  #put(value: number): void {
-    if (this.#length === this.#tape.length) this.#grow();
-    this.#tape[this.#length++] = value;
-    this.#hash = Math.imul(this.#hash ^ value, HASH_FACTOR);
-  }
-
   /** Completes the form: `target` is to get memory, and with `keep` everything that may be asked for. */
   close(target: Tensor | undefined, keep: boolean): void {
-    this.#length = this.#recorded;
-    this.#hash = this.#recordedHash;
+    this.#tape.restart(this.#recorded, this.#recordedHash);
     this.#target = target;
     this.#keep = keep;
+    for (let i = 0; i < this.#externals; i++) this.#putExternal(this.#tape, this.externals[i] as Tensor, undefined);
+    this.#putStates(this.#tape);
+  }
+
+  #putStates(tape: Tape): void {
     this.#live = 0;
-    for (let i = 0; i < this.#externals; i++) this.#putExternal(this.externals[i] as Tensor);
     let word = 0;
     for (let i = 0; i < this.#count; i++) {
       const state = this.#state(this.nodes[i] as Tensor);
       if (state !== 0) this.#live++;
       word = (word << STATE_BITS) | state;
-      if (i % STATES_A_WORD === STATES_A_WORD - 1) this.#put(word);
+      if (i % STATES_A_WORD === STATES_A_WORD - 1) tape.put(word);
       if (i % STATES_A_WORD === STATES_A_WORD - 1) word = 0;
     }
-    this.#put(word);
+    tape.put(word);
   }
 
   #target: Tensor | undefined;
@@ -188,23 +170,57 @@ export class Recording {
     return LIVE | (handle ? ALIVE : 0) | (needed ? NEEDED : 0);
   }
 
-  #putExternal(input: Tensor): void {
+  #putExternal(tape: Tape, input: Tensor, sizes: Sizes | undefined): void {
     const { storage } = input;
-    this.#put(input.info.id);
+    tape.put((sizes?.shape(input.info) ?? input.info).id);
     if (storage === undefined) {
-      this.#put(dtypeCode(input.dtype) | (input.constant ? 8 : 16));
+      tape.put(dtypeCode(input.dtype) | (input.constant ? 8 : 16));
       if (!input.constant) return;
       float[0] = input.value as number;
-      this.#put(bits[0] as number);
-      this.#put(bits[1] as number);
+      tape.put(bits[0] as number);
+      tape.put(bits[1] as number);
       return;
     }
-    this.#put(dtypeCode(input.dtype) | (storage.products >= REUSED_PRODUCTS ? 64 : 32));
-    this.#put(isContiguous(input.info, input) ? -1 : strideIds.id(input.strides.join()));
+    tape.put(dtypeCode(input.dtype) | (storage.products >= REUSED_PRODUCTS ? 64 : 32));
+    tape.put(isContiguous(input.info, input) ? -1 : strideIds.id(stridesOf(input, sizes).join()));
   }
 
-  /** The closed form as a graph, for the planner. */
-  graph(): Graph {
+  /** What primes stand for the sizes of the closed form. */
+  sizes(): Sizes {
+    const sizes = new Sizes();
+    for (let i = 0; i < this.#externals; i++) relateStrides(this.externals[i] as Tensor, sizes);
+    for (let i = 0; i < this.#count; i++) {
+      const tensor = this.nodes[i] as Tensor;
+      if (tensor.operation?.definition.kind === 'view') relateView(tensor, sizes);
+    }
+    return sizes;
+  }
+
+  /**
+   * The closed form with numbers for sizes. Recordings for which it is the same are computed by the same kernels in the
+   * same order.
+   */
+  generic(sizes: Sizes): Tape {
+    const generic = this.#generic;
+    const recorded = this.#tape.words;
+    generic.restart();
+    let at = 0;
+    for (let i = 0; i < this.#count; i++) {
+      const { info, operation } = this.nodes[i] as Tensor;
+      const [id, type, shape] = [recorded[at] as number, recorded[at + 1] as number, recorded[at + 2] as number];
+      generic.put(operation?.form ?? id);
+      generic.put((sizes.shape(info).id << 3) | (type & 7));
+      generic.put(shape);
+      at += 3;
+      for (const end = at + (shape >> 4); at < end; at++) generic.put(recorded[at] as number);
+    }
+    for (let i = 0; i < this.#externals; i++) this.#putExternal(generic, this.externals[i] as Tensor, sizes);
+    this.#putStates(generic);
+    return generic;
+  }
+
+  /** The closed form as a graph, for the planner; with `sizes`, the generic one. */
+  graph(sizes?: Sizes): Graph {
     const numbers = new Int32Array(this.#count);
     const nodes: GraphNode[] = [];
     for (let i = 0; i < this.#count; i++) {
@@ -217,7 +233,7 @@ export class Recording {
         definition,
         attributes,
         inputs: tensor.inputs.map(({ index }) => (index < 0 ? index : (numbers[index] as number))),
-        info: tensor.info,
+        info: sizes?.shape(tensor.info) ?? tensor.info,
         dtype: tensor.dtype,
         needed: (state & NEEDED) !== 0,
         alive: (state & ALIVE) !== 0,
@@ -225,7 +241,14 @@ export class Recording {
         tag: i,
       });
     }
-    return { nodes, externals: this.externals.slice(0, this.#externals).map((input) => describe(input as Tensor)) };
+    return { nodes, externals: this.external(sizes) };
+  }
+
+  /** What the graph reads. */
+  external(sizes?: Sizes): GraphExternal[] {
+    const result: GraphExternal[] = [];
+    for (let i = 0; i < this.#externals; i++) result.push(describe(this.externals[i] as Tensor, sizes));
+    return result;
   }
 }
 
@@ -234,14 +257,47 @@ export function isUnfinished(tensor: Tensor): boolean {
   return tensor.operation !== undefined && tensor.storage === undefined;
 }
 
-function describe(input: Tensor): GraphExternal {
-  const { info, dtype, storage } = input;
+function describe(input: Tensor, sizes: Sizes | undefined): GraphExternal {
+  const { dtype, storage } = input;
+  const info = sizes?.shape(input.info) ?? input.info;
   if (storage === undefined) {
     return input.constant ? { kind: 'constant', info, dtype, value: input.value as number } : { kind: 'scalar', info, dtype };
   }
-  const strides = isContiguous(info, input) ? info.strides : input.strides;
+  const strides = isContiguous(input.info, input) ? info.strides : stridesOf(input, sizes);
   // The offset is a run-time matter: it is added to the address.
   return { kind: 'storage', info, dtype, view: { strides, offset: 0 }, reused: storage.products >= REUSED_PRODUCTS };
+}
+
+function stridesOf({ info, strides }: Tensor, sizes: Sizes | undefined): readonly number[] {
+  if (sizes === undefined) return strides;
+  // Of a dimension of size 1, whose stride can be any number, nobody looks at it.
+  return strides.map((stride, i) => (info.dims[i] === 1 ? 0 : sizes.number(stride)));
+}
+
+/** Strides that go on where an inner dimension ends are products. */
+function relateStrides(input: Tensor, sizes: Sizes): void {
+  if (input.storage === undefined || isContiguous(input.info, input)) return;
+  const { dims } = input.info;
+  const order = [...input.strides.keys()].filter((i) => dims[i] !== 1 && input.strides[i] !== 0);
+  const stride = (i: number): number => input.strides[i] as number;
+  order.sort((a, b) => stride(a) - stride(b));
+  order.forEach((axis, i) => {
+    if (stride(axis) < 0) sizes.giveUp();
+    const inner = order[i - 1];
+    if (inner === undefined || stride(inner) <= 1) return;
+    const size = dims[inner] as number;
+    if (stride(axis) === stride(inner) * size) sizes.divide(stride(axis), [stride(inner), size]);
+  });
+}
+
+/** Views whose strides or offsets are no products of sizes have no generic form. */
+function relateView(tensor: Tensor, sizes: Sizes): void {
+  const { definition, attributes } = tensor.operation as Operation;
+  if (definition.name === 'reshape') sizes.relate((tensor.inputs[0] as Tensor).info, tensor.info);
+  else if (definition.name === 'reverse') sizes.giveUp();
+  else if (definition.name === 'strided-slice') {
+    for (const step of attributes['strides'] as readonly number[]) if (step < 1 || step >= LEAST_PRIME) sizes.giveUp();
+  }
 }
 
 const float = new Float64Array(1);

@@ -49,7 +49,7 @@ export class Submission {
     this.#system = system;
     this.#counters = counters;
     this.#lifetimes = lifetimes;
-    this.#plans = new PlanCache(system);
+    this.#plans = new PlanCache(system, counters);
     this.#runner = new PlanRunner(system, counters);
   }
 
@@ -150,7 +150,7 @@ export class Submission {
     recording.close(target, keep);
     if (recording.live === 0) return;
     this.#counters.flushes++;
-    const { plan } = this.#plans.find(recording, this.#system.fused, this.#onFreshPlan);
+    const plan = this.#plans.find(recording, this.#system.fused);
     const queue = this.#system.queue(0);
     const first = queue.tail;
     this.#running = recording;
@@ -165,10 +165,6 @@ export class Submission {
   }
 
   #running: Recording = this.#recording;
-
-  readonly #onFreshPlan = (): void => {
-    this.#counters.plans++;
-  };
 
   readonly #onResult = (result: Result, storage: Storage, offset: number): void => {
     const tensor = this.#running.nodes[result.tag] as Tensor;

@@ -39,7 +39,7 @@ const isHosts = (tensor: Tensor): boolean => tensor.storage?.isOf(system.hostHea
 describe('values on their way', () => {
   it.each([1, 2, 1000, 70_000])('%i of them get in and out, of every dtype', async (n) => {
     const numbers = Array.from({ length: n + 1 }, (_, i) => (i * 7) % 13);
-    for (const dtype of ['float32', 'int32', 'bool'] as const) {
+    for (const dtype of ['float32', 'int32', 'bool', 'float16', 'bfloat16'] as const) {
       const tensor = engine.fromHost(numbers, [n + 1], dtype);
       expect(isHosts(tensor)).toBe(false);
       const expected = numbers.map((value) => (dtype === 'bool' ? Number(value !== 0) : value));

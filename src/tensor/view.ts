@@ -1,6 +1,6 @@
 import type { Attributes, Shape } from '../ops/define.ts';
 import { normalizeAxes } from '../ops/shape.ts';
-import { resolvePermutation, resolveSlice, resolveStridedSlice } from '../ops/view.ts';
+import { resolvePermutation } from '../ops/view.ts';
 import type { ShapeInfo } from './shape-info.ts';
 
 /** How elements lie in memory: strides and offset in elements; a stride of 0 repeats one element. */
@@ -68,7 +68,7 @@ export function broadcastStrides(dims: Shape, strides: readonly number[], to: Sh
   });
 }
 
-/** The view that a view operator gives of another, or undefined where the elements must be copied first. */
+/** The view that a view operator gives of another, or undefined where the elements must be copied first. The attributes have been checked. */
 export function composeView(operator: string, attributes: Attributes, from: ShapeInfo, view: View, to: ShapeInfo): View | undefined {
   switch (operator) {
     case 'reshape':
@@ -83,11 +83,10 @@ export function composeView(operator: string, attributes: Attributes, from: Shap
       return { strides: perm.map((axis) => view.strides[axis] as number), offset: view.offset };
     }
     case 'slice': {
-      const { begin } = resolveSlice(from.dims, attributes);
+      const begin = attributes['begin'] as readonly number[];
       return { strides: view.strides, offset: view.offset + dot(begin, view.strides, to.size) };
     }
     case 'strided-slice': {
-      resolveStridedSlice(from.dims, attributes);
       const begin = attributes['begin'] as readonly number[];
       const steps = attributes['strides'] as readonly number[];
       return {

@@ -1,0 +1,106 @@
+import type { DType } from '../ops/define.ts';
+import { Kernel } from './emission.ts';
+import { type CopyGroup, Fusion, type FusionResult, type Group, type Operand, type ProgramGroup } from './fusion.ts';
+import { type Graph, type GraphNode, isExternal } from './graph.ts';
+import type { ShapeInfo } from './shape-info.ts';
+import type { Sizes } from './sizes.ts';
+
+/** What is to be done of a group: nothing, where nobody needs what it computes. */
+export type Work =
+  | { readonly kind: 'kernel'; readonly kernel: Kernel; readonly group: ProgramGroup; readonly name: string }
+  | { readonly kind: 'fixed'; readonly node: number }
+  | { readonly kind: 'copy'; readonly group: CopyGroup };
+
+/** Names in a fused operator's name. */
+const NAMED = 6;
+
+/**
+ * What a computation's plan is whatever its sizes are: what becomes one kernel, the order, and the programs. Made of a
+ * generic graph, whose sizes are the numbers of Sizes, it serves every recording of the same generic form.
+ */
+export class Structure {
+  readonly graph: Graph;
+  readonly fusion: FusionResult;
+  readonly fused: boolean;
+  /** Nodes that get memory: read from outside their kernel, or wanted by the caller. */
+  readonly materialized: ReadonlySet<number>;
+  /** In an order in which each comes after what it reads from. */
+  readonly work: readonly Work[];
+  /** Nodes that the caller may ask for. */
+  readonly wanted: readonly number[];
+  /** The planner's copy of what a reduction reads, by the reduction. */
+  readonly copyOf: ReadonlyMap<number, number>;
+  /** Slots of the operator table that its kernels have. */
+  readonly slots = new Set<number>();
+  /** It stays, and with it its slots, for the next computation of its form. */
+  kept = false;
+
+  constructor(graph: Graph, fused: boolean) {
+    this.graph = graph;
+    this.fused = fused;
+    this.fusion = new Fusion(graph, fused).run();
+    this.materialized = this.#materialized();
+    this.work = this.fusion.groups.flatMap((group) => this.#work(group));
+    this.wanted = [...graph.nodes.keys()].filter((index) => graph.nodes[index]?.alive || graph.nodes[index]?.needed);
+    this.copyOf = new Map(this.fusion.copies.map(({ reader }, i) => [reader, graph.nodes.length + i]));
+  }
+
+  dtype(ref: number): DType | undefined {
+    if (isExternal(ref)) return this.graph.externals[~ref]?.dtype;
+    return this.graph.nodes[ref]?.dtype ?? this.fusion.copies[ref - this.graph.nodes.length]?.dtype;
+  }
+
+  /** Its kernels may have other slots from now on. */
+  forgetSlots(): void {
+    for (const work of this.work) if (work.kind === 'kernel') for (const variant of work.kernel.variants) variant.slot = undefined;
+    this.slots.clear();
+  }
+
+  #materialized(): Set<number> {
+    const { graph, fusion } = this;
+    const result = new Set<number>();
+    const read = (ref: number): void => {
+      if (!isExternal(ref)) result.add(ref);
+    };
+    const base = (ref: number): number => (isExternal(ref) ? ref : (fusion.operands[ref] as Operand).base);
+    for (const group of fusion.groups) {
+      if (group.kind === 'program') {
+        for (const member of group.members) for (const arg of member.args) if ('access' in arg) read(arg.access.ref);
+      } else if (group.kind === 'copy') {
+        read(group.source.base);
+        result.add(group.node);
+      } else {
+        for (const ref of (graph.nodes[group.node] as GraphNode).inputs) read(base(ref));
+        result.add(group.node);
+      }
+    }
+    graph.nodes.forEach((node, index) => {
+      if (node.needed) read(base(index));
+      if (node.output > 0) result.add(index);
+    });
+    return result;
+  }
+
+  #work(group: Group): Work[] {
+    if (group.kind === 'fixed') return [{ kind: 'fixed', node: group.node }];
+    if (group.kind === 'copy') return [{ kind: 'copy', group }];
+    const { materialized, graph } = this;
+    const isOutput = (node: number): boolean => materialized.has(node);
+    // Sizes of 0 are the same in every recording that it serves.
+    if (group.members.every(({ node }) => !isOutput(node) || graph.nodes[node]?.info.size === 0)) return [];
+    const kernel = new Kernel(group, graph, (ref) => this.dtype(ref) as DType, isOutput);
+    const { names } = kernel;
+    const shown = names.length > NAMED ? [...names.slice(0, NAMED - 1), `${names.length - NAMED + 1} more`] : names;
+    return [{ kind: 'kernel', kernel, group, name: names.length === 1 ? (names[0] as string) : `fused:${shown.join('+')}` }];
+  }
+}
+
+/** The sizes that a structure is planned for. */
+export interface Instance {
+  readonly structure: Structure;
+  /** What the structure's numbers stand for; undefined: themselves. */
+  readonly sizes: Sizes | undefined;
+  /** The shapes of the structure's nodes at these sizes. */
+  readonly info: (node: number) => ShapeInfo;
+  readonly externals: Graph['externals'];
+}
