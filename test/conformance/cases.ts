@@ -1,5 +1,6 @@
 /** For each operator of the library: random inputs and attributes that it accepts. */
 import type { Attributes, DType, OperatorDefinition, Shape } from '../../src/ops/define.ts';
+import { isFloat } from '../../src/ops/dtype.ts';
 import type { HostTensor } from '../../src/ops/host-tensor.ts';
 import { hostTensor } from '../../src/ops/host-tensor.ts';
 import { MAPS } from '../../src/ops/map.ts';
@@ -14,8 +15,9 @@ export interface Case {
 }
 type Make = (random: Random) => Case;
 
-const NUMBERS: readonly DType[] = ['float32', 'int32'];
-const ANY: readonly DType[] = ['float32', 'int32', 'bool'];
+const FLOATS: readonly DType[] = ['float32', 'float16', 'bfloat16'];
+const NUMBERS: readonly DType[] = [...FLOATS, 'int32'];
+const ANY: readonly DType[] = [...NUMBERS, 'bool'];
 
 /** Mostly of few dimensions, now and then of up to 6. */
 const shapeOf = (random: Random, least = 0, limit = 1500): number[] =>
@@ -56,7 +58,7 @@ const argCase: Make = (random) => {
 const alongAxis: Make = (random) => {
   const shape = shapeOf(random, 1);
   return {
-    inputs: [randomTensor(random, shape, 'float32', 'open')],
+    inputs: [randomTensor(random, shape, random.pick(FLOATS), 'open')],
     attributes: random.chance(0.4) ? {} : { axis: axisOf(random, shape.length) },
   };
 };
@@ -65,8 +67,9 @@ function normCase(parameters: number): Make {
   return (random) => {
     const shape = shapeOf(random, 1);
     const last = shape[shape.length - 1] as number;
-    const more = Array.from({ length: random.below(parameters + 1) }, () => randomTensor(random, [last], 'float32', 'tame'));
-    return { inputs: [randomTensor(random, shape, 'float32', 'open'), ...more], attributes: random.chance(0.5) ? {} : { epsilon: 0.1 } };
+    const dtype = random.pick(FLOATS);
+    const more = Array.from({ length: random.below(parameters + 1) }, () => randomTensor(random, [last], dtype, 'tame'));
+    return { inputs: [randomTensor(random, shape, dtype, 'open'), ...more], attributes: random.chance(0.5) ? {} : { epsilon: 0.1 } };
   };
 }
 
@@ -77,8 +80,9 @@ const matmulCase: Make = (random) => {
   const [transposeA, transposeB] = [random.chance(0.3), random.chance(0.3)];
   const a = [...(random.chance(0.5) ? batch : broadcastable(random, batch)), ...(transposeA ? [k, m] : [m, k])];
   const b = [...(random.chance(0.5) ? batch : broadcastable(random, batch)), ...(transposeB ? [n, k] : [k, n])];
+  const dtype = random.pick(FLOATS);
   return {
-    inputs: [a, b, ...(random.chance(0.4) ? [[n]] : [])].map((shape) => randomTensor(random, shape, 'float32', 'open')),
+    inputs: [a, b, ...(random.chance(0.4) ? [[n]] : [])].map((shape) => randomTensor(random, shape, dtype, 'open')),
     attributes: { transposeA, transposeB, activation: random.chance(0.5) ? 'none' : random.pick(ACTIVATIONS) },
   };
 };
@@ -96,13 +100,14 @@ const attentionCase: Make = (random) => {
     ],
     [[0], [0]],
   ] as const);
+  const dtype = random.pick(FLOATS);
   const inputs = [
     [...queryHeads, sq, d],
     [...keyHeads, sk, d],
     [...keyHeads, sk, dv],
-  ].map((shape) => randomTensor(random, shape, 'float32', 'tame'));
+  ].map((shape) => randomTensor(random, shape, dtype, 'tame'));
   if (random.chance(0.4)) {
-    const mask = randomTensor(random, broadcastable(random, [...queryHeads, sq, sk]), 'float32', 'tame');
+    const mask = randomTensor(random, broadcastable(random, [...queryHeads, sq, sk]), dtype, 'tame');
     for (let i = 0; i < mask.data.length; i++) if (random.chance(0.2)) mask.data[i] = Number.NEGATIVE_INFINITY;
     inputs.push(mask);
   }
@@ -112,12 +117,13 @@ const attentionCase: Make = (random) => {
 const rotaryCase: Make = (random) => {
   const [s, half] = [random.between(0, 9), random.between(0, 8)];
   const lead = randomShape(random, random.below(4), 8);
+  const dtype = random.pick(FLOATS);
   return {
     inputs: [
       [...lead, s, 2 * half],
       [s, half],
       [s, half],
-    ].map((shape) => randomTensor(random, shape, 'float32', 'tame')),
+    ].map((shape) => randomTensor(random, shape, dtype, 'tame')),
     attributes: { interleaved: random.chance(0.5) },
   };
 };
@@ -149,10 +155,13 @@ const CASES: Readonly<Record<string, Make>> = {
     attributes: random.pick<Attributes>([{}, { min: -1 }, { max: 2 }, { min: -1, max: 2 }, { min: 0, max: 0 }]),
   }),
   'leaky-relu': (random) => ({
-    inputs: [randomTensor(random, shapeOf(random))],
+    inputs: [randomTensor(random, shapeOf(random), random.pick(FLOATS))],
     attributes: random.pick<Attributes>([{}, { alpha: -0.5 }]),
   }),
-  step: (random) => ({ inputs: [randomTensor(random, shapeOf(random))], attributes: random.pick<Attributes>([{}, { alpha: 0.25 }]) }),
+  step: (random) => ({
+    inputs: [randomTensor(random, shapeOf(random), random.pick(FLOATS))],
+    attributes: random.pick<Attributes>([{}, { alpha: 0.25 }]),
+  }),
 
   sum: axesCase(NUMBERS),
   prod: axesCase(NUMBERS, 'tame'),
@@ -161,7 +170,7 @@ const CASES: Readonly<Record<string, Make>> = {
   any: axesCase(['bool']),
   all: axesCase(['bool']),
   mean: axesCase(ANY),
-  'log-sum-exp': axesCase(['float32']),
+  'log-sum-exp': axesCase(FLOATS),
   argmax: argCase,
   argmin: argCase,
 
@@ -188,7 +197,7 @@ const CASES: Readonly<Record<string, Make>> = {
     return { inputs: [a, hostTensor([b.length], b, 'int32')], attributes: {} };
   },
   'cache-compress': (random) => ({
-    inputs: [randomTensor(random, shapeOf(random, 1), 'float32', random.pick(['any', 'tame']))],
+    inputs: [randomTensor(random, shapeOf(random, 1), random.pick(FLOATS), random.pick(['any', 'tame']))],
     attributes: {},
   }),
   'cache-decompress'(random) {
@@ -358,14 +367,14 @@ const CASES: Readonly<Record<string, Make>> = {
 
   fill(random) {
     const dtype = random.pick(ANY);
-    const value = dtype === 'float32' ? random.pick([0, -0, 2.5, Number.NaN, Number.NEGATIVE_INFINITY, 1e-42]) : dtype === 'int32' ? -7 : 1;
+    const value = isFloat(dtype) ? random.pick([0, -0, 2.5, 0.1, Number.NaN, Number.NEGATIVE_INFINITY, 1e-42]) : dtype === 'int32' ? -7 : 1;
     return { inputs: [], attributes: { shape: shapeOf(random), value, dtype } };
   },
   range: (random) => ({
     inputs: [],
     attributes: random.chance(0.5)
       ? { start: random.between(-5, 5), stop: random.between(-9, 40), step: random.pick([1, 2, -1, -3]), dtype: 'int32' }
-      : { start: random.next(), stop: random.between(-9, 40), step: random.pick([0.25, 1 / 3, -0.7]) },
+      : { start: random.next(), stop: random.between(-9, 40), step: random.pick([0.25, 1 / 3, -0.7]), dtype: random.pick(FLOATS) },
   }),
 };
 

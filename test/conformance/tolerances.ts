@@ -1,4 +1,5 @@
 import type { OperatorDefinition } from '../../src/ops/define.ts';
+import { type HalfType, isFloat, isHalf } from '../../src/ops/dtype.ts';
 import type { HostTensor } from '../../src/ops/host-tensor.ts';
 import type { Case } from './cases.ts';
 
@@ -8,6 +9,11 @@ export interface Tolerance {
 }
 
 const ULP = 2 ** -23;
+/** From one value to the next, at most: with 11 and with 8 bits, and among subnormal ones. */
+const STEPS: Readonly<Record<HalfType, Tolerance>> = {
+  float16: { relative: 2 ** -10, absolute: 2 ** -24 },
+  bfloat16: { relative: 2 ** -7, absolute: 2 ** -133 },
+};
 const EXACT: Tolerance = { relative: 0, absolute: 0 };
 /** Least normal float32: below it a result keeps fewer digits the smaller it is. */
 const LEAST_NORMAL = 2 ** -126;
@@ -39,9 +45,19 @@ function total(tensor: HostTensor): number {
  *  - sums, means, products of matrices: a device adds in an order and precision of its own, so the error is
  *    relative to the sum of the sizes of what is added, not to a result that may have cancelled;
  *  - normalizations and attention: sums inside, then exponentials or a root, whose relative error is theirs.
+ *
+ * Of float16 and bfloat16 all of that holds in float32, before the one rounding: two results that close may be rounded to
+ * neighbours. What is exact, or rounded correctly to float32, stays exact.
  */
-export function toleranceOf(definition: OperatorDefinition, { inputs, attributes }: Case, output: HostTensor): Tolerance {
-  if (output.dtype !== 'float32' || ROUNDED.has(definition.name)) return EXACT;
+export function toleranceOf(definition: OperatorDefinition, example: Case, output: HostTensor): Tolerance {
+  if (!isFloat(output.dtype) || ROUNDED.has(definition.name)) return EXACT;
+  const tolerance = inFloat32(definition, example);
+  if (!isHalf(output.dtype) || tolerance === EXACT) return tolerance;
+  const step = STEPS[output.dtype];
+  return { relative: tolerance.relative + step.relative, absolute: tolerance.absolute + step.absolute };
+}
+
+function inFloat32(definition: OperatorDefinition, { inputs, attributes }: Case): Tolerance {
   const [x, y] = inputs;
   switch (definition.family) {
     case 'map':

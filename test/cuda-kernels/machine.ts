@@ -2,6 +2,7 @@
 import { readFileSync } from 'node:fs';
 import { expect } from 'vitest';
 import type { KernelCall } from '../../src/backends/backend.ts';
+import { elementBytes } from '../../src/ops/dtype.ts';
 import type { HostTensor } from '../../src/ops/host-tensor.ts';
 import { compileEmulated, deviceMemory } from '../cuda/emulation/emulation.ts';
 import type { Outcome, Placed } from '../wasm-kernels/runner.ts';
@@ -86,8 +87,9 @@ export function machine(): Machine {
     const addresses = new BigUint64Array(params.buffer, 0, pointers);
     call.pointers.forEach((pointer, i) => {
       if ('none' in pointer) return;
-      const word = 'output' in pointer ? results[pointer.output]! : starts[pointer.input]! + inputs[pointer.input]!.view.offset;
-      addresses[i] = memory.address + BigInt(word * 4);
+      const offset = ({ view }: Placed) => view.offset * elementBytes(view.dtype);
+      const at = 'output' in pointer ? 4 * results[pointer.output]! : 4 * starts[pointer.input]! + offset(inputs[pointer.input]!);
+      addresses[i] = memory.address + BigInt(at);
     });
     expect(call.units).toBe(call.words[0]);
     params.set(call.words, 2 * pointers);

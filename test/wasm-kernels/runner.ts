@@ -14,6 +14,7 @@ import { referenceRun } from '../../src/backends/reference/index.ts';
 import { acceptsStrides, lower, type MatmulOptions } from '../../src/backends/lowering/index.ts';
 import { checkAttributes } from '../../src/ops/attributes.ts';
 import type { Attributes, DType, Shape, TensorSpec } from '../../src/ops/define.ts';
+import { elementBytes } from '../../src/ops/dtype.ts';
 import { type HostTensor, hostData, hostTensor } from '../../src/ops/host-tensor.ts';
 import { operatorByName } from '../../src/ops/index.ts';
 import { elementCount, strides as contiguousStrides } from '../../src/ops/shape.ts';
@@ -180,7 +181,7 @@ export function execute(call: KernelCall, inputs: readonly Placed[], outputWords
       'output' in pointer
         ? (results[pointer.output] as number)
         : input >= 0
-          ? (starts[input] as number) + (inputs[input] as Placed).view.offset * 4
+          ? (starts[input] as number) + (inputs[input] as Placed).view.offset * elementBytes((inputs[input] as Placed).view.dtype)
           : 0;
     words[block + 2 * i + 1] = 0;
   });

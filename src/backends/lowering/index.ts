@@ -5,6 +5,7 @@
  */
 import { GpuosError } from '../../errors.ts';
 import type { Attributes } from '../../ops/define.ts';
+import { isHalf } from '../../ops/dtype.ts';
 import type { KernelCall, OperandView } from '../backend.ts';
 import { lowerAttention, lowerRotary } from './attention.ts';
 import { lowerCacheWrite, lowerCompress, lowerDecompress, lowerEvict, lowerPrefixMatch } from './cache.ts';
@@ -136,7 +137,8 @@ export function acceptsStrides(name: string, input: number): boolean {
 /**
  * The kernel call of a fixed operator. `attributes` have passed the operator's checks (defaults filled in), and shapes
  * its `infer`; outputs are contiguous. Of matmul only a and b are read: bias and activation are a stage after it.
- * Throws GPUOS_UNKNOWN_OPERATOR for an operator that is not fixed.
+ * Throws GPUOS_UNKNOWN_OPERATOR for an operator that is not fixed, and GPUOS_DTYPE_MISMATCH for float16 and bfloat16, which
+ * the kernels do not have: who records an operator casts before and after it.
  */
 export function lower(
   name: string,
@@ -147,5 +149,7 @@ export function lower(
 ): KernelCall {
   const lowering = LOWERINGS.get(name);
   if (!lowering) throw new GpuosError('GPUOS_UNKNOWN_OPERATOR', `${name} has no kernel: it is not a fixed operator.`);
+  const half = [...inputs, ...outputs].find(({ dtype }) => isHalf(dtype));
+  if (half) throw new GpuosError('GPUOS_DTYPE_MISMATCH', `${name} has no kernel for ${half.dtype}: cast to float32 first.`);
   return lowering(inputs, outputs, attributes, options);
 }
