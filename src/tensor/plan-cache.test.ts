@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import type { DType } from '../ops/define.ts';
 import { init, type System } from '../runtime/system.ts';
 import { type Engine, engineOf } from './engine.ts';
@@ -139,6 +139,95 @@ describe('another form takes another plan', () => {
     const before = engine.counters.tasks;
     expect(made(run).plans).toBe(0);
     expect(engine.counters.tasks - before).toBe(1);
+  });
+});
+
+describe('a structure serves every sizes of the same form', () => {
+  /** Structures that the second computation adds. */
+  const added = (first: () => Tensor, other: () => Tensor): number => {
+    made(first);
+    const before = engine.counters.structures;
+    expect(made(other).plans).toBeGreaterThan(0);
+    return engine.counters.structures - before;
+  };
+  const norm = (rows: number, columns: number) => () => {
+    const x = ramp([rows, columns]);
+    return x
+      .mul(ramp([columns]))
+      .softmax()
+      .add(x.sum([1], true))
+      .apply('erf');
+  };
+  const heads = (batch: number, length: number, count: number, size: number) => () => {
+    const split = ramp([batch, length, count * size])
+      .tanh()
+      .reshape([batch, length, count, size]);
+    const scores = split.transpose([0, 2, 1, 3]).mul(0.5).sum([3]).softmax();
+    return scores.reshape([batch * count, length]).apply('atan');
+  };
+  const turned = (rows: number, columns: number) => () =>
+    ramp([rows, columns])
+      .transpose()
+      .apply('cosh')
+      .add(ramp([columns, rows]));
+  const part = (length: number) => () =>
+    ramp([length])
+      .neg()
+      .slice([2], [length - 4])
+      .apply('sinh');
+
+  it.each<[string, () => Tensor, () => Tensor]>([
+    ['rows and columns', norm(3, 8), norm(90, 57)],
+    ['dimensions that a reshape divides', heads(2, 9, 3, 8), heads(5, 31, 4, 16)],
+    ['strides', turned(4, 9), turned(17, 6)],
+    ['the part of a slice', part(20), part(501)],
+  ])('%s', (_, first, other) => {
+    expect(added(first, other)).toBe(0);
+  });
+
+  it.each<[string, () => Tensor, () => Tensor]>([
+    ['a size of 1', norm(4, 9), norm(1, 9)],
+    ['sizes that are equal', norm(5, 10), norm(7, 7)],
+    ['a part that begins at the start', part(30), () => ramp([30]).neg().slice([0], [26]).apply('sinh')],
+  ])('but not for %s', (_, first, other) => {
+    expect(added(first, other)).toBe(1);
+  });
+
+  it('and what a reshape divides in no way that sizes tell is planned for itself', () => {
+    const pairs = (a: number, b: number, c: number, d: number) => () => ramp([a, b]).tanh().reshape([c, d]).sum([1]).apply('asinh');
+    expect(added(pairs(4, 6, 8, 3), pairs(8, 6, 16, 3))).toBe(1);
+    expect(made(pairs(4, 6, 8, 3)).plans).toBe(0);
+  });
+
+  it('also one that has to let go of its kernels, as the table is full, in the middle of a plan', () => {
+    const compute = (length: number) => () => {
+      const x = ramp([length]).apply('softplus');
+      return x
+        .add(
+          x
+            .reshape([1, length])
+            .matmul(ramp([length, length]))
+            .reshape([length])
+            .apply('erf')
+            .sum(),
+        )
+        .apply('log1p');
+    };
+    const expected = made(compute(7)).values;
+    const inject = vi.spyOn(system.operators, 'inject').mockImplementation((...given) => {
+      system.operators.onFull?.();
+      inject.mockRestore();
+      return system.operators.inject(...given);
+    });
+    try {
+      // Each time half of what is kept goes.
+      for (let i = 0; i < 12; i++) system.operators.onFull?.();
+      expect(made(compute(7)).values).toEqual(expected);
+    } finally {
+      inject.mockRestore();
+    }
+    expect(made(compute(7))).toMatchObject({ plans: 0, kernels: 0, values: expected });
+    expect(made(compute(9))).toMatchObject({ plans: 1, kernels: 0 });
   });
 });
 

@@ -1,7 +1,7 @@
 import { dtypeCode, type Graph, type GraphExternal, type GraphNode } from './graph.ts';
 import type { Operation } from './operations.ts';
 import { Interner } from './shape-info.ts';
-import { LEAST_PRIME, Sizes } from './sizes.ts';
+import { Sizes } from './sizes.ts';
 import { HASH_FACTOR, HASH_START, Tape } from './tape.ts';
 import type { Tensor } from './tensor.ts';
 import { isContiguous } from './view.ts';
@@ -271,7 +271,7 @@ function describe(input: Tensor, sizes: Sizes | undefined): GraphExternal {
 function stridesOf({ info, strides }: Tensor, sizes: Sizes | undefined): readonly number[] {
   if (sizes === undefined) return strides;
   // Of a dimension of size 1, whose stride can be any number, nobody looks at it.
-  return strides.map((stride, i) => (info.dims[i] === 1 ? 0 : sizes.number(stride)));
+  return strides.map((stride, i) => (info.dims[i] === 1 ? 0 : sizes.stride(stride, info.dims[i] as number)));
 }
 
 /** Strides that go on where an inner dimension ends are products. */
@@ -290,13 +290,13 @@ function relateStrides(input: Tensor, sizes: Sizes): void {
   });
 }
 
-/** Views whose strides or offsets are no products of sizes have no generic form. */
+/** Views whose strides are no products of sizes have no generic form. (An offset is only asked whether it is 0.) */
 function relateView(tensor: Tensor, sizes: Sizes): void {
   const { definition, attributes } = tensor.operation as Operation;
   if (definition.name === 'reshape') sizes.relate((tensor.inputs[0] as Tensor).info, tensor.info);
   else if (definition.name === 'reverse') sizes.giveUp();
   else if (definition.name === 'strided-slice') {
-    for (const step of attributes['strides'] as readonly number[]) if (step < 1 || step >= LEAST_PRIME) sizes.giveUp();
+    if ((attributes['strides'] as readonly number[]).some((step) => step !== 1)) sizes.giveUp();
   }
 }
 

@@ -1,5 +1,4 @@
-import type { ShapeInfo } from './shape-info.ts';
-import { shapeInfo } from './shape-info.ts';
+import { type ShapeInfo, shapeInfo } from './shape-info.ts';
 
 /**
  * Sizes as prime numbers.
@@ -62,13 +61,10 @@ export class Sizes {
 
   /** `size` is the product of these, each at least 2. */
   divide(size: number, parts: readonly number[]): void {
+    const sorted = [...parts].sort((a, b) => a - b);
     const known = this.#parts.get(size);
-    if (known === undefined)
-      this.#parts.set(
-        size,
-        [...parts].sort((a, b) => a - b),
-      );
-    else if (known.join() !== [...parts].sort((a, b) => a - b).join()) this.#possible = false;
+    if (known === undefined) this.#parts.set(size, sorted);
+    else if (known.join() !== sorted.join()) this.#possible = false;
   }
 
   /** The number that stands for a size. */
@@ -92,13 +88,20 @@ export class Sizes {
     const known = this.#shapes.get(info);
     if (known !== undefined) return known;
     const dims = info.dims.map((size) => this.number(size));
-    if (!isExact(dims)) this.#possible = false;
+    if (dims.reduce((product, number) => product * Math.max(1, number), 1) > MOST) this.#possible = false;
     const shape = this.#possible ? shapeInfo(dims) : info;
     this.#shapes.set(info, shape);
     return shape;
   }
 
-  /** What a number made of primes, a product of them and of what is smaller, is for the actual sizes. */
+  /** The number that stands for a stride over this many elements. */
+  stride(stride: number, size: number): number {
+    const number = this.number(stride);
+    if (number * this.number(size) > MOST) this.#possible = false;
+    return number;
+  }
+
+  /** What a product of the numbers is for the actual sizes. */
   actual(number: number): number {
     let rest = number;
     let result = 1;
@@ -109,30 +112,17 @@ export class Sizes {
         result *= this.#sizes[i] as number;
       }
     }
+    // What is left is 1, or 0.
     return result * rest;
   }
 }
 
-/** Factors that attributes name are below all primes, so that they are not taken for sizes. */
-export const LEAST_PRIME = 101;
-const MOST_PRIMES = 48;
-const PRIMES: readonly number[] = primesFrom(LEAST_PRIME, MOST_PRIMES);
-
-function primesFrom(first: number, count: number): number[] {
-  const primes: number[] = [];
-  for (let candidate = first; primes.length < count; candidate += 2) {
-    let prime = true;
-    for (let divisor = 3; divisor * divisor <= candidate; divisor += 2) prime &&= candidate % divisor !== 0;
-    if (prime) primes.push(candidate);
-  }
-  return primes;
-}
+/** Products of numbers beyond this might not be exact. */
+const MOST = 2 ** 50;
+/** Small, so that shapes of many dimensions have exact products. */
+const PRIMES: readonly number[] = [
+  ...[2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89, 97, 101, 103, 107, 109, 113, 127],
+  ...[131, 137, 139, 149, 151, 157, 163, 167, 173, 179, 181, 191, 193, 197, 199, 211, 223, 227, 229, 233, 239, 241, 251, 257, 263],
+];
 
 const large = (info: ShapeInfo): readonly number[] => info.dims.filter((size) => size !== 1);
-
-/** Whether products of these, and of a stride with them, are exact. */
-function isExact(dims: readonly number[]): boolean {
-  let product = 1;
-  for (const size of dims) product *= Math.max(1, size);
-  return product < Number.MAX_SAFE_INTEGER;
-}
