@@ -8,9 +8,14 @@ import { fileURLToPath } from 'node:url';
 import type * as Koffi from 'koffi';
 import type { SearchResult } from '../../src/backends/cuda/discovery.ts';
 
-export type FakeName = 'driver' | 'nvrtc' | 'nvml';
+export type FakeName = 'driver' | 'nvrtc' | 'nvml' | 'cublas';
 
-const FILES: Readonly<Record<FakeName, string>> = { driver: 'libcuda.so.1', nvrtc: 'libnvrtc.so.13', nvml: 'libnvidia-ml.so.1' };
+const FILES: Readonly<Record<FakeName, string>> = {
+  driver: 'libcuda.so.1',
+  nvrtc: 'libnvrtc.so.13',
+  nvml: 'libnvidia-ml.so.1',
+  cublas: 'libcublasLt.so.13',
+};
 
 /** The C compiler of this machine. */
 export const COMPILER = ['cc', 'gcc', 'clang'].find((name) => spawnSync(name, ['--version']).status === 0);

@@ -58,6 +58,8 @@ const SIGNATURES = {
 type Call = keyof typeof SIGNATURES;
 
 const MAJORS = [12, 13];
+/** `CUBLAS_STATUS_NOT_SUPPORTED`: the device has nothing for such products. */
+const NOT_SUPPORTED = 15;
 /** `CUBLAS_COMPUTE_32F`, which is float32 all the way: no TF32 in its place. */
 const COMPUTE_FLOAT32 = 68;
 /** `cudaDataType`. */
@@ -135,7 +137,10 @@ export class CublasLt {
         for (const attribute of [alignmentA, alignmentB, alignmentC, alignmentD]) set(attribute, Uint32Array.of(PRODUCT_ALIGNMENT));
         const choices = new Uint8Array(CHOICE.bytes * most);
         const count = new Int32Array(1);
-        this.#call('cublasLtMatmulAlgoGetHeuristic', this.#handle, operation, a, b, c, c, preference, most, choices, count);
+        const query = [this.#handle, operation, a, b, c, c, preference, most, choices, count];
+        const result = this.#functions.cublasLtMatmulAlgoGetHeuristic(...query);
+        if (result === NOT_SUPPORTED) return [];
+        this.#check('cublasLtMatmulAlgoGetHeuristic', result);
         return Array.from({ length: count[0]! }, (_, i) => choices.subarray(CHOICE.bytes * i, CHOICE.bytes * (i + 1)))
           .filter((choice) => stateOf(choice) === SUCCESS)
           .map((choice) => ({ bytes: choice.slice(0, ALGORITHM_BYTES), workspaceBytes: workspaceOf(choice) }));
@@ -219,7 +224,10 @@ export class CublasLt {
   }
 
   #call(call: Call, ...values: unknown[]): void {
-    const result = this.#functions[call](...values);
+    this.#check(call, this.#functions[call](...values));
+  }
+
+  #check(call: Call, result: number): void {
     if (result === SUCCESS) return;
     const resultName = String(this.#functions.cublasLtGetStatusName(result));
     throw new CudaError('GPUOS_CUDA_CALL_FAILED', `${call} answered ${resultName} (${result}).`, { call, result, resultName });

@@ -7,7 +7,9 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <atomic>
+#include <functional>
 #include <map>
+#include <vector>
 #include <string>
 
 #include "injected.h"
@@ -55,18 +57,21 @@ const bool resolver_is_known = [] {
 pthread_mutex_t found_mutex = PTHREAD_MUTEX_INITIALIZER;
 std::map<uint32_t, void *> found;
 
+// The shared object of this number: beside this library.
+std::string object_of(uint32_t number) {
+  Dl_info own;
+  if (dladdr(reinterpret_cast<void *>(emulation_resolve), &own) == 0) abort();
+  const std::string path(own.dli_fname);
+  return path.substr(0, path.rfind('/')) + "/injected/" + std::to_string(number) + ".so";
+}
+
 }  // namespace
 
 extern "C" void *emulation_find(uint32_t number) {
   pthread_mutex_lock(&found_mutex);
   void *&function = found[number];
   if (function == nullptr) {
-    // Beside this library.
-    Dl_info own;
-    if (dladdr(reinterpret_cast<void *>(emulation_resolve), &own) == 0) abort();
-    std::string path(own.dli_fname);
-    path = path.substr(0, path.rfind('/')) + "/injected/" + std::to_string(number) + ".so";
-    void *library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    void *library = dlopen(object_of(number).c_str(), RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr || (function = dlsym(library, "gpuos_operator")) == nullptr) {
       fprintf(stderr, "injected code: %s\n", dlerror());
       abort();
@@ -82,20 +87,32 @@ thread_local __align__(1024) char shared[GPUOS_DYNAMIC_BYTES];
 
 namespace {
 
+// What linked images begin with.
+const char *const LINKED = "linked\n";
 // Releases of a warp before the next one has its turn: few, as in a grid they wait for each other.
 constexpr uint32_t TURN = 4;
 // Of the lanes of a warp the last comes first: see memory.cuh.
 constexpr uint32_t LAST_FIRST = 1;
 
-typedef void (*Kernel)(ResidentArguments);
-
 struct Stream {
   std::atomic<uint32_t> running{0};
 };
 
+// All blocks that run: none may while a module is loaded or unloaded, for which the driver would wait.
+std::atomic<uint32_t> running_blocks{0};
+
+// What was loaded: the kernel itself is part of this library, and what was linked to it are shared objects.
+struct Module {
+  void *table = nullptr;
+};
+
+struct Kernel {
+  const char *name;
+  void *function; // of a shared object
+};
+
 struct Launch {
-  Kernel kernel;
-  ResidentArguments arguments;
+  std::function<void()> body;
   Stream *stream;
   uint32_t blocks, threads;
 };
@@ -106,8 +123,7 @@ struct BlockOfLaunch {
 };
 
 uint32_t run_thread(void *context) {
-  const Launch &launch = static_cast<BlockOfLaunch *>(context)->launch;
-  launch.kernel(launch.arguments);
+  static_cast<BlockOfLaunch *>(context)->launch.body();
   return 0;
 }
 
@@ -125,17 +141,33 @@ void *run_block_of(void *context) {
   munmap(block.stacks, emulation::MOST_THREADS * emulation::STACK_BYTES);
   free(block.threads);
   free(&block);
+  running_blocks--;
   own->launch.stream->running--;
   delete own;
   return nullptr;
 }
 
-int launch(Kernel kernel, uint32_t blocks, uint32_t threads, Stream *stream, void **parameters) {
-  const ResidentArguments &arguments = *static_cast<ResidentArguments *>(parameters[0]);
+// A kernel with its parameters, which are copied before the call returns.
+std::function<void()> body_of(const Kernel &kernel, void **parameters) {
+  const auto word = [&](int i) { return *static_cast<uint32_t *>(parameters[i]); };
+  if (kernel.function != nullptr) {
+    uint64_t *const to = *static_cast<uint64_t **>(parameters[0]);
+    return [tell = reinterpret_cast<void (*)(uint64_t *)>(kernel.function), to] { tell(to); };
+  }
+  const ResidentArguments arguments = *static_cast<ResidentArguments *>(parameters[0]);
+  if (strcmp(kernel.name, "gpuos_resident") == 0) return [arguments] { gpuos_resident(arguments); };
+  if (strcmp(kernel.name, "gpuos_fill_table") == 0) return [arguments] { gpuos_fill_table(arguments); };
+  return [arguments, queue = word(1), sequence = word(2), status = word(3)] { gpuos_external_end(arguments, queue, sequence, status); };
+}
+
+int launch(const Kernel *kernel, uint32_t blocks, uint32_t threads, Stream *stream, void **parameters) {
+  const std::function<void()> body = body_of(*kernel, parameters);
+  while (stream->running != 0) usleep(100);
   for (uint32_t i = 0; i < blocks; i++) {
     pthread_t thread;
     stream->running++;
-    BlockOfLaunch *block = new BlockOfLaunch{{kernel, arguments, stream, blocks, threads}, i};
+    running_blocks++;
+    BlockOfLaunch *block = new BlockOfLaunch{{body, stream, blocks, threads}, i};
     if (pthread_create(&thread, nullptr, run_block_of, block) != 0) abort();
     pthread_detach(thread);
   }
@@ -176,9 +208,34 @@ int cuMemsetD8Async(uint64_t to, unsigned char value, size_t bytes, Stream *stre
   return plain_cuMemsetD8Async(to, value, bytes, stream);
 }
 
-int cuModuleGetFunction(Kernel *function, void *module, const char *name) {
-  *function = strcmp(name, "gpuos_fill_table") == 0 ? gpuos_fill_table : strcmp(name, "gpuos_resident") == 0 ? gpuos_resident : nullptr;
-  const int result = note("cuModuleGetFunction", " %llx %s", reinterpret_cast<unsigned long long>(module), name);
+int cuModuleLoadData(Module **module, const char *image) {
+  *module = new Module;
+  // Paths of shared objects, the table's last; or the kernel alone.
+  if (strncmp(image, LINKED, strlen(LINKED)) == 0) {
+    std::string paths = image + strlen(LINKED);
+    for (size_t end; (end = paths.find('\n')) != std::string::npos; paths.erase(0, end + 1)) {
+      (*module)->table = dlopen(paths.substr(0, end).c_str(), RTLD_NOW | RTLD_GLOBAL);
+      if ((*module)->table == nullptr) {
+        fprintf(stderr, "linked code: %s\n", dlerror());
+        return 200;
+      }
+    }
+  }
+  // With FAKE_bad_load=n the n-th one is refused.
+  static uint32_t loads = 0;
+  const int result = note("cuModuleLoadData", running_blocks == 0 ? "" : " while a kernel runs");
+  return ++loads == value_of("bad_load", 0) ? 200 : result;
+}
+
+int cuModuleUnload(Module *) { return note("cuModuleUnload", running_blocks == 0 ? "" : " while a kernel runs"); }
+
+int cuModuleGetFunction(Kernel **function, Module *module, const char *name) {
+  static const char *const own[] = {"gpuos_resident", "gpuos_fill_table", "gpuos_external_end"};
+  *function = nullptr;
+  for (const char *known : own) if (strcmp(name, known) == 0) *function = new Kernel{known, nullptr};
+  void *const linked = *function == nullptr && module->table != nullptr ? dlsym(module->table, name) : nullptr;
+  if (linked != nullptr) *function = new Kernel{"", linked};
+  const int result = note("cuModuleGetFunction", " %s", name);
   return *function == nullptr ? 500 : result;
 }
 
@@ -202,7 +259,7 @@ int cuStreamSynchronize(Stream *stream) {
   return note("cuStreamSynchronize", "");
 }
 
-int cuLaunchKernel(Kernel kernel, unsigned gx, unsigned, unsigned, unsigned bx, unsigned, unsigned, unsigned, Stream *stream, void **parameters, void **) {
+int cuLaunchKernel(const Kernel *kernel, unsigned gx, unsigned, unsigned, unsigned bx, unsigned, unsigned, unsigned, Stream *stream, void **parameters, void **) {
   const int result = note("cuLaunchKernel", " %u x %u", gx, bx);
   return result != 0 ? result : launch(kernel, gx, bx, stream, parameters);
 }
@@ -214,23 +271,31 @@ struct Config {
   unsigned count;
 };
 
-int cuLaunchKernelEx(const Config *config, Kernel kernel, void **parameters, void **) {
+int cuLaunchKernelEx(const Config *config, const Kernel *kernel, void **parameters, void **) {
   const int result = note("cuLaunchKernelEx", " %u x %u", config->grid[0], config->block[0]);
   return result != 0 ? result : launch(kernel, config->grid[0], config->block[0], config->stream, parameters);
 }
 
-static char image[1 << 16];
-static size_t image_bytes;
+// Linked is a list of the shared objects behind operators' cubins; what has none is the kernel.
+static std::string image;
+
+int cuLinkCreate_v2(unsigned, void *, void **, void **state) {
+  image = LINKED;
+  *state = &image;
+  return note("cuLinkCreate_v2", "");
+}
 
 int cuLinkAddData_v2(void *, int, void *data, size_t size, const char *name, unsigned, void *, void **) {
-  image_bytes = size < sizeof image ? size : sizeof image;
-  memcpy(image, data, image_bytes);
+  uint32_t number;
+  if (emulation::read_jump(static_cast<char *>(data), size, number)) image += object_of(number) + '\n';
   return note("cuLinkAddData_v2", " %s", name);
 }
 
 int cuLinkComplete(void *, void **cubin, size_t *size) {
-  *cubin = image;
-  *size = image_bytes;
+  *cubin = &image[0];
+  *size = image.size() + 1;
   return note("cuLinkComplete", "");
 }
+
+int cuLinkDestroy(void *) { return note("cuLinkDestroy", ""); }
 }
