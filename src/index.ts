@@ -98,7 +98,10 @@ export function revive(operator: number | string | InjectedOperator): Promise<vo
   return requireSystem().revive(operator);
 }
 
-/** A tensor of these values (nested arrays are not taken: give the shape). @throws GPUOS_BAD_SHAPE, GPUOS_SHAPE_MISMATCH */
+/**
+ * A tensor of these values (nested arrays are not taken: give the shape). For float16 and bfloat16 they are rounded, and a
+ * Uint16Array is taken for the bits. @throws GPUOS_BAD_SHAPE, GPUOS_SHAPE_MISMATCH, GPUOS_DTYPE_MISMATCH
+ */
 export function tensor(values: ArrayLike<number | boolean>, shape: Shape = [values?.length], dtype: DType = 'float32'): Tensor {
   return engine().fromHost(values, shape, dtype);
 }

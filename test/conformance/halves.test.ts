@@ -11,6 +11,7 @@ import { broadcastPair } from '../../src/ops/shape.ts';
 import type { System } from '../../src/runtime/system.ts';
 import { type Engine, engineOf } from '../../src/tensor/engine.ts';
 import type { Tensor } from '../../src/tensor/tensor.ts';
+import { ALL_BITS, nearest, same, turningPoints, valueOfBits } from '../half-values.ts';
 import { BACKENDS } from './backends.ts';
 import { placed } from './layouts.ts';
 import { HeapWatch } from './memory.ts';
@@ -113,6 +114,32 @@ describe.each(BACKENDS)('halves on $name', ({ open, skip }) => {
       fc.property(fc.integer(), fc.integer({ min: 3, max: 12 }), fc.boolean(), (seed, steps, fused) => play(seed, steps, 40_000, fused)),
       search(30, 17),
     );
+  });
+
+  it.skipIf(skip !== undefined)(`each of the 65,536 values, and each place where rounding turns${skip ? `: ${skip}` : ''}`, async () => {
+    const expectSame = (got: ArrayLike<number>, want: readonly number[], what: string): void => {
+      const at = want.findIndex((value, i) => !same(got[i] as number, value));
+      if (at >= 0) expect.fail(`${what}: element ${at} is ${got[at]}, not ${want[at]}`);
+    };
+    for (let round = 0; round < 2; round++) {
+      for (const dtype of ['float16', 'bfloat16'] as const) {
+        const values = ALL_BITS.map((bits) => valueOfBits(bits, dtype));
+        const points = turningPoints(dtype);
+        const rounded = points.map((x) => nearest(x, dtype));
+        engine.tidy(() => {
+          const all = engine.fromHost(Uint16Array.from(ALL_BITS), [ALL_BITS.length], dtype);
+          const wide = all.cast('float32');
+          expectSame(wide.dataSync(), values, `${dtype} to float32`);
+          expectSame(wide.cast(dtype).dataSync(), values, `${dtype} to float32 and back`);
+          const exact = engine.fromHost(points, [points.length]);
+          expectSame(exact.cast(dtype).dataSync(), rounded, `float32 to ${dtype}`);
+          // On the way from one operation to another.
+          expectSame(exact.cast(dtype).cast('float32').dataSync(), rounded, `float32 to ${dtype} and back`);
+        });
+      }
+      // On a GPU the first round is interpreted, and the second compiled.
+      if (round === 0 && system.device.kind === 'cuda') await new Promise((resolve) => setTimeout(resolve, 3000));
+    }
   });
 
   it.skipIf(skip !== undefined)(`numbers and the bits of halves come in, float32 goes out${skip ? `: ${skip}` : ''}`, async () => {
