@@ -111,6 +111,7 @@ describe.skipIf(SKIP)(named('the cuda device'), () => {
       memoryMib: 32,
       cudaHome: fakes.folder,
       compile: 'background',
+      inject: 'direct',
       cacheFolder: join(work, mark),
     };
     // The kernel that was launched does not come back by itself.

@@ -15,6 +15,8 @@ export const reason = (name: string): string => (NO_EMULATION ? `${name} (skippe
 const path = (name: string): string => fileURLToPath(new URL(name, import.meta.url));
 /** Calls of the plain stand-in that this one has its own of. */
 const OWN_OF_DRIVER = [
+  'cuModuleLoadData',
+  'cuModuleUnload',
   'cuModuleGetFunction',
   'cuStreamCreateWithPriority',
   'cuStreamDestroy_v2',
@@ -22,8 +24,10 @@ const OWN_OF_DRIVER = [
   'cuStreamSynchronize',
   'cuLaunchKernel',
   'cuLaunchKernelEx',
+  'cuLinkCreate_v2',
   'cuLinkAddData_v2',
   'cuLinkComplete',
+  'cuLinkDestroy',
   'cuMemcpyHtoDAsync_v2',
   'cuMemcpyDtoHAsync_v2',
   'cuMemcpyDtoDAsync_v2',

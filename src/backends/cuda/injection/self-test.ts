@@ -27,8 +27,8 @@ export const SELF_TEST_TASKS = 2 * VERSIONS.length + 1;
 /** The last ones, which programs reach last. */
 const SLOT = OPERATOR_SLOTS - 1;
 const FUNCTION = FUNCTION_SLOTS - VERSIONS.length;
-/** It is a matter of microseconds; a device that other programs use takes turns. */
-const LIMIT_MS = 5000;
+/** It is a matter of microseconds; a device that other programs use takes turns. Longer, and it is taken for a hang. */
+const LIMIT_MS = 10_000;
 const PUBLISH = 1;
 
 export interface SelfTestParts {
