@@ -207,6 +207,8 @@ export interface Device {
     options?: LoweringOptions,
   ): KernelCall;
   acceptsStrides(operator: string, input: number): boolean;
+  /** Whether a fixed operator can be lowered for float16 and bfloat16; others are recorded in float32, between casts. */
+  acceptsHalves(operator: string): boolean;
   lowerCopy(view: OperandView, output: OperandView): KernelCall;
   /** Weights [K, N] in the order that matmul reads fastest, or undefined where the device has no such order. */
   readonly packing?: {

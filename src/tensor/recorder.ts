@@ -87,7 +87,9 @@ export class Recorder {
     if (!(tensor instanceof Tensor)) throw new GpuosError('GPUOS_DTYPE_MISMATCH', `An operand is ${formatValue(tensor)}, not a tensor.`);
     if (!tensor.handle)
       throw new GpuosError('GPUOS_TENSOR_DISPOSED', `A tensor of shape [${tensor.shape.join()}] was used after it was disposed of.`);
-    this.#engine.system.checkOpen();
+    const { system } = this.#engine;
+    // Whether the device is lost is looked at when something is submitted: it would cost a good part of recording.
+    if (system.closed) system.checkOpen();
     if (tensor.engine !== this.#engine) throw new GpuosError('GPUOS_SHUT_DOWN', 'The tensor belongs to another system.');
   }
 
@@ -150,7 +152,8 @@ export class Recorder {
     if (definition.kind === 'composite' && definition.expand !== undefined) {
       return [this.#expand(definition.expand, inputs, checked)];
     }
-    if (definition.kind === 'fixed' && (specs.some(isOfHalves) || inputs.some(isOfHalves))) {
+    const halves = definition.kind === 'fixed' && (specs.some(isOfHalves) || inputs.some(isOfHalves));
+    if (halves && !this.#engine.system.device.acceptsHalves(definition.name)) {
       return this.#inFloat32(definition, inputs, checked, specs);
     }
     if (definition.name === 'matmul') return [this.#matmul(definition, inputs, checked, shapeInfo(spec.shape))];
@@ -174,8 +177,8 @@ export class Recorder {
   }
 
   /**
-   * A fixed operator of float16 or bfloat16: devices have them in float32, so what is read is widened before, and the
-   * result rounded after. These casts are recorded like any other, and fuse with what makes or uses the values.
+   * A fixed operator of float16 or bfloat16 for which the device has no kernel: what is read is widened to float32 before, and
+   * the result rounded after. These casts are recorded like any other, and fuse with what makes or uses the values.
    */
   #inFloat32(definition: OperatorDefinition, inputs: readonly Tensor[], attributes: Attributes, specs: readonly TensorSpec[]): Tensor[] {
     const between: Tensor[] = [];

@@ -1,7 +1,7 @@
 import { GpuosError } from '../../errors.ts';
 import type { Program } from '../../ops/program.ts';
 import type { Artifact, Device, HelpResult, KernelCall, MemorySpace, MemoryViews, QueueAddresses, WorkerStatus } from '../backend.ts';
-import { acceptsStrides, KERNELS, lower, lowerCopy } from '../lowering/index.ts';
+import { acceptsHalves, acceptsStrides, KERNELS, lower, lowerCopy } from '../lowering/index.ts';
 import { PRODUCT_TYPES } from './cublas.ts';
 import type { Functions, InjectionMode } from './injection/functions.ts';
 import { type Injection, type StartedKernel, startKernel } from './injection/start.ts';
@@ -62,6 +62,7 @@ export class CudaDevice implements Device {
   readonly lower: typeof lower = (...of) => this.#route(lower(...of));
   readonly ordinary?: Products;
   readonly acceptsStrides = acceptsStrides;
+  readonly acceptsHalves = acceptsHalves;
   readonly lowerCopy = lowerCopy;
   readonly epoch = 0;
   readonly losses = 0;

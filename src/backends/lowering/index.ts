@@ -58,6 +58,8 @@ export const KERNELS = [
   'fill',
   'range',
   'copy_halves',
+  'gather_halves',
+  'cache_append_halves',
 ] as const;
 
 /** Elements of a unit of fill and range, as their kernels have it. */
@@ -134,11 +136,23 @@ export function acceptsStrides(name: string, input: number): boolean {
   return STRIDED[name]?.includes(input) ?? false;
 }
 
+/** Kernels for elements of 2 bytes, by operator: of those that only move what they are given. Their parameter blocks are the same. */
+const HALVES: Readonly<Record<string, (typeof KERNELS)[number]>> = {
+  gather: 'gather_halves',
+  'cache-append': 'cache_append_halves',
+  tile: 'copy_halves',
+};
+
+/** Whether the operator has a kernel for float16 and bfloat16; others run in float32, between casts. */
+export function acceptsHalves(name: string): boolean {
+  return Object.hasOwn(HALVES, name);
+}
+
 /**
  * The kernel call of a fixed operator. `attributes` have passed the operator's checks (defaults filled in), and shapes
  * its `infer`; outputs are contiguous. Of matmul only a and b are read: bias and activation are a stage after it.
- * Throws GPUOS_UNKNOWN_OPERATOR for an operator that is not fixed, and GPUOS_DTYPE_MISMATCH for float16 and bfloat16, which
- * the kernels do not have: who records an operator casts before and after it.
+ * Throws GPUOS_UNKNOWN_OPERATOR for an operator that is not fixed, and GPUOS_DTYPE_MISMATCH for float16 and bfloat16
+ * where it does not accept them: who records it casts before and after it.
  */
 export function lower(
   name: string,
@@ -150,6 +164,8 @@ export function lower(
   const lowering = LOWERINGS.get(name);
   if (!lowering) throw new GpuosError('GPUOS_UNKNOWN_OPERATOR', `${name} has no kernel: it is not a fixed operator.`);
   const half = [...inputs, ...outputs].find(({ dtype }) => isHalf(dtype));
-  if (half) throw new GpuosError('GPUOS_DTYPE_MISMATCH', `${name} has no kernel for ${half.dtype}: cast to float32 first.`);
-  return lowering(inputs, outputs, attributes, options);
+  if (half === undefined) return lowering(inputs, outputs, attributes, options);
+  const kernel = HALVES[name];
+  if (kernel === undefined) throw new GpuosError('GPUOS_DTYPE_MISMATCH', `${name} has no kernel for ${half.dtype}: cast to float32 first.`);
+  return { ...lowering(inputs, outputs, attributes, options), kernel };
 }

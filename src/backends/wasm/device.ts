@@ -8,7 +8,7 @@ import { compileProgram, programSignature } from './codegen/index.ts';
 import { CodeStore, type Installer } from './code-store.ts';
 import { builtFile, type Executor, instantiate, loadModule } from './instance.ts';
 import { type Layout, planLayout, writeLayout } from './layout.ts';
-import { acceptsStrides, KERNELS, lower, lowerCopy, lowerPack, packedSize } from '../lowering/index.ts';
+import { acceptsHalves, acceptsStrides, KERNELS, lower, lowerCopy, lowerPack, packedSize } from '../lowering/index.ts';
 import { WasmMemory } from './memory.ts';
 import { SUPERVISION, type SupervisorStart } from './supervisor.ts';
 
@@ -46,6 +46,7 @@ export class WasmDevice implements Device {
   readonly kernels: ReadonlyMap<string, number>;
   readonly lower = lower;
   readonly acceptsStrides = acceptsStrides;
+  readonly acceptsHalves = acceptsHalves;
   readonly lowerCopy = lowerCopy;
   readonly packing = { elements: packedSize, lower: lowerPack };
   readonly #memory: WasmMemory;

@@ -4,20 +4,23 @@
 namespace operators {
 
 // The rows of update: where row t of leading index `lead` begins, by its strides.
+template <typename T>
 struct Update {
-  const uint32_t *rows;
+  const T *rows;
   uint32_t count;
   int64_t column;
   uint32_t rank;
   const uint32_t *dims;
 };
 
-__device__ __forceinline__ const uint32_t *update_row(const Update &update, uint32_t lead, uint32_t t) {
+template <typename T>
+__device__ __forceinline__ const T *update_row(const Update<T> &update, uint32_t lead, uint32_t t) {
   return update.rows + offset_of(lead * update.count + t, update.rank, update.dims, update.dims + update.rank);
 }
 
 // Rows [first, last) of the cache as they are, unless the output is the cache itself.
-__device__ __forceinline__ void keep_rows(uint32_t *out, const uint32_t *cache, uint32_t first, uint32_t last, uint32_t width) {
+template <typename T>
+__device__ __forceinline__ void keep_rows(T *out, const T *cache, uint32_t first, uint32_t last, uint32_t width) {
   if (out == cache) return;
   const uint64_t start = static_cast<uint64_t>(first) * width;
   copy_run(out + start, cache + start, static_cast<uint64_t>(last - first) * width, threadIdx.x, blockDim.x);
@@ -25,17 +28,12 @@ __device__ __forceinline__ void keep_rows(uint32_t *out, const uint32_t *cache, 
   __syncthreads();
 }
 
-}  // namespace operators
-
-extern "C" {
-
 // cache [.., S, D] with rows position .. position + T - 1 replaced. The output may be the cache itself: then only those
 // rows are written. Pointers: cache, update, position, output. Words: units (leading * S), S, T, D, column stride of
 // update, rank r of update's rows (leading dims and T), dims[r], strides of update[r].
-__device__ __noinline__ uint32_t operator_cache_append(const uint64_t *params, uint32_t tile, uint32_t tiles, char *shared,
-                                                       const uint32_t *data) {
-  using namespace operators;
-  uint32_t *out = pointer_at<uint32_t>(params, 3);
+template <typename E>
+__device__ __forceinline__ uint32_t cache_append(const uint64_t *params, uint32_t tile, uint32_t tiles, char *shared) {
+  E *out = pointer_at<E>(params, 3);
   const int32_t position = *pointer_at<const int32_t>(params, 2);
   const uint32_t *words = words_after(params, 4);
   const uint32_t units = words[0];
@@ -47,8 +45,8 @@ __device__ __noinline__ uint32_t operator_cache_append(const uint64_t *params, u
   const uint32_t first = unit_bound(units, tile, tiles);
   const uint32_t last = unit_bound(units, tile + 1, tiles);
   if (first >= last) return GPUOS_STATUS_OK;
-  const Update update = {pointer_at<const uint32_t>(params, 1), T, static_cast<int32_t>(words[4]), rank, stage(words + 6, 2 * rank, shared)};
-  keep_rows(out, pointer_at<const uint32_t>(params, 0), first, last, D);
+  const Update<E> update = {pointer_at<const E>(params, 1), T, static_cast<int32_t>(words[4]), rank, stage(words + 6, 2 * rank, shared)};
+  keep_rows(out, pointer_at<const E>(params, 0), first, last, D);
   const uint32_t lead = first / S;
   const uint32_t leads = (last - 1) / S - lead + 1;
   each_row(0, leads * T, D, [&](uint32_t item, uint32_t lane, uint32_t lanes) {
@@ -59,6 +57,20 @@ __device__ __noinline__ uint32_t operator_cache_append(const uint64_t *params, u
     copy_elements(out + static_cast<uint64_t>(unit) * D, update_row(update, own, t), update.column, D, lane, lanes);
   });
   return GPUOS_STATUS_OK;
+}
+
+}  // namespace operators
+
+extern "C" {
+
+__device__ __noinline__ uint32_t operator_cache_append(const uint64_t *params, uint32_t tile, uint32_t tiles, char *shared,
+                                                       const uint32_t *data) {
+  return operators::cache_append<uint32_t>(params, tile, tiles, shared);
+}
+
+__device__ __noinline__ uint32_t operator_cache_append_halves(const uint64_t *params, uint32_t tile, uint32_t tiles, char *shared,
+                                                              const uint32_t *data) {
+  return operators::cache_append<uint16_t>(params, tile, tiles, shared);
 }
 
 // cache [.., S, D] with row positions[t] replaced by row t of update; the last write to a row stays. The output may be
@@ -81,7 +93,7 @@ __device__ __noinline__ uint32_t operator_cache_update(const uint64_t *params, u
   const uint32_t first = unit_bound(units, tile, tiles);
   const uint32_t last = unit_bound(units, tile + 1, tiles);
   if (first >= last) return GPUOS_STATUS_OK;
-  const Update update = {pointer_at<const uint32_t>(params, 1), T, static_cast<int32_t>(words[4]), rank, stage(words + 6, 2 * rank, shared)};
+  const Update<uint32_t> update = {pointer_at<const uint32_t>(params, 1), T, static_cast<int32_t>(words[4]), rank, stage(words + 6, 2 * rank, shared)};
   keep_rows(out, pointer_at<const uint32_t>(params, 0), first, last, D);
   const uint32_t lead = first / S;
   const uint32_t leads = (last - 1) / S - lead + 1;

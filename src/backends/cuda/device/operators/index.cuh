@@ -43,4 +43,6 @@
   X(cumsum)                      \
   X(fill)                        \
   X(range)                       \
-  X(copy_halves)
+  X(copy_halves)                 \
+  X(gather_halves)               \
+  X(cache_append_halves)

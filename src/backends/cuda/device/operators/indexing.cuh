@@ -101,19 +101,14 @@ __device__ __forceinline__ void scatter_rows(const Scatter &scatter, const uint3
   }
 }
 
-}  // namespace operators
-
-extern "C" {
-
 // Rows of x at indices along an axis: out[b, o, i, :] = x[b, o, indices[b, i], :]. Pointers: x, indices, output, all
 // contiguous. Words: units (batch * outer * count), outer, size of the axis, count of indices (of one batch), inner
 // elements.
-__device__ __noinline__ uint32_t operator_gather(const uint64_t *params, uint32_t tile, uint32_t tiles, char *shared,
-                                                 const uint32_t *data) {
-  using namespace operators;
-  const uint32_t *x = pointer_at<const uint32_t>(params, 0);
+template <typename T>
+__device__ __forceinline__ uint32_t gather(const uint64_t *params, uint32_t tile, uint32_t tiles) {
+  const T *x = pointer_at<const T>(params, 0);
   const uint32_t *indices = pointer_at<const uint32_t>(params, 1);
-  uint32_t *out = pointer_at<uint32_t>(params, 2);
+  T *out = pointer_at<T>(params, 2);
   const uint32_t *words = words_after(params, 3);
   const uint32_t units = words[0];
   const uint32_t outer = words[1];
@@ -131,6 +126,20 @@ __device__ __noinline__ uint32_t operator_gather(const uint64_t *params, uint32_
     copy_run(out + static_cast<uint64_t>(unit) * inner, x + (static_cast<uint64_t>(lead) * size + index) * inner, inner, lane, lanes);
   });
   return status;
+}
+
+}  // namespace operators
+
+extern "C" {
+
+__device__ __noinline__ uint32_t operator_gather(const uint64_t *params, uint32_t tile, uint32_t tiles, char *shared,
+                                                 const uint32_t *data) {
+  return operators::gather<uint32_t>(params, tile, tiles);
+}
+
+__device__ __noinline__ uint32_t operator_gather_halves(const uint64_t *params, uint32_t tile, uint32_t tiles, char *shared,
+                                                        const uint32_t *data) {
+  return operators::gather<uint16_t>(params, tile, tiles);
 }
 
 // Blocks of x: out[r, :] = x[indices[r, 0], .., indices[r, depth - 1], :]. Pointers: x, indices, output, all contiguous.

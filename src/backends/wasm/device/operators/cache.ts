@@ -1,6 +1,7 @@
 import { OK, OUT_OF_RANGE } from './status';
 import { offsetOf, pointerAt, strideAt, unitBound, wordAt, wordsOf } from './parameters';
 import { copyElements, copyRun } from './copy';
+import { copyElements as copyHalves } from './halves';
 
 /**
  * cache [.., S, D] with rows position .. position + T - 1 replaced. The output may be the cache itself: then only
@@ -8,6 +9,15 @@ import { copyElements, copyRun } from './copy';
  * stride of update, rank r of update's rows (leading dims and T), dims[r], strides of update[r].
  */
 export function cache_append(params: usize, tile: i32, tiles: i32, scratch: usize): i32 {
+  return appendRows(params, tile, tiles, 2);
+}
+
+export function cache_append_halves(params: usize, tile: i32, tiles: i32, scratch: usize): i32 {
+  return appendRows(params, tile, tiles, 1);
+}
+
+/** Elements have 2^shift bytes. */
+function appendRows(params: usize, tile: i32, tiles: i32, shift: usize): i32 {
   const cache = pointerAt(params, 0);
   const out = pointerAt(params, 3);
   const position = load<i32>(pointerAt(params, 2));
@@ -20,7 +30,7 @@ export function cache_append(params: usize, tile: i32, tiles: i32, scratch: usiz
   const rank = wordAt(words, 5);
   const dims = words + 24;
   if (position < 0 || position > S - T) return OUT_OF_RANGE;
-  const row = (<usize>D) << 2;
+  const row = (<usize>D) << shift;
   const last = unitBound(units, tile + 1, tiles);
   let unit = unitBound(units, tile, tiles);
   while (unit < last) {
@@ -36,8 +46,11 @@ export function cache_append(params: usize, tile: i32, tiles: i32, scratch: usiz
       if (end > to) copyRun(out + base + <usize>to * row, cache + base + <usize>to * row, <usize>(end - to) * row);
     }
     for (let r = from; r < to; r++) {
-      const source = pointerAt(params, 1) + offsetOf(lead * T + r - position, rank, dims, dims + ((<usize>rank) << 2));
-      copyElements(out + base + <usize>r * row, source, column, D);
+      const offset = offsetOf(lead * T + r - position, rank, dims, dims + ((<usize>rank) << 2));
+      const target = out + base + <usize>r * row;
+      // Strides and offsets are in bytes of words; of halves they are half of that.
+      if (shift == 2) copyElements(target, pointerAt(params, 1) + offset, column, D);
+      else copyHalves(target, pointerAt(params, 1) + <usize>((<i32>offset) >> 1), <usize>((<i32>column) >> 1), D);
     }
     unit += end - first;
   }

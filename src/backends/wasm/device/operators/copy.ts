@@ -9,7 +9,7 @@ export function nop(params: usize, tile: i32, tiles: i32, scratch: usize): i32 {
 // Up to this many bytes a loop beats memory.copy, which V8 makes a call.
 const LOOP_BYTES: usize = 1024;
 
-/** Copies `bytes` (a multiple of 4) that do not overlap. */
+/** Copies `bytes` (a multiple of 2) that do not overlap. */
 export function copyRun(target: usize, source: usize, bytes: usize): void {
   if (bytes > LOOP_BYTES) {
     memory.copy(target, source, bytes);
@@ -18,7 +18,8 @@ export function copyRun(target: usize, source: usize, bytes: usize): void {
   const vectors = bytes & ~15;
   let at: usize = 0;
   for (; at < vectors; at += 16) v128.store(target + at, v128.load(source + at));
-  for (; at < bytes; at += 4) store<i32>(target + at, load<i32>(source + at));
+  for (; at + 4 <= bytes; at += 4) store<i32>(target + at, load<i32>(source + at));
+  if (at < bytes) store<u16>(target + at, load<u16>(source + at));
 }
 
 /** Copies `count` elements that lie `step` bytes apart to consecutive ones. */

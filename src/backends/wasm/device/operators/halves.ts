@@ -2,7 +2,7 @@ import { OK } from './status';
 import { offsetOf, pointerAt, strideAt, unitBound, wordAt, wordsOf } from './parameters';
 
 /** Copies `count` halves that lie `step` bytes apart to consecutive ones. */
-function copyElements(target: usize, source: usize, step: usize, count: i32): void {
+export function copyElements(target: usize, source: usize, step: usize, count: i32): void {
   if (step == 2) {
     memory.copy(target, source, (<usize>count) << 1);
     return;

@@ -10,6 +10,15 @@ import { copyRun, fillRun } from './copy';
  * of indices (of one batch), inner elements.
  */
 export function gather(params: usize, tile: i32, tiles: i32, scratch: usize): i32 {
+  return gatherRows(params, tile, tiles, 2);
+}
+
+export function gather_halves(params: usize, tile: i32, tiles: i32, scratch: usize): i32 {
+  return gatherRows(params, tile, tiles, 1);
+}
+
+/** Elements have 2^shift bytes. */
+function gatherRows(params: usize, tile: i32, tiles: i32, shift: usize): i32 {
   const x = pointerAt(params, 0);
   const indices = pointerAt(params, 1);
   const out = pointerAt(params, 2);
@@ -17,7 +26,7 @@ export function gather(params: usize, tile: i32, tiles: i32, scratch: usize): i3
   const outer = wordAt(words, 1);
   const size = wordAt(words, 2);
   const count = wordAt(words, 3);
-  const row = (<usize>wordAt(words, 4)) << 2;
+  const row = (<usize>wordAt(words, 4)) << shift;
   const last = unitBound(wordAt(words, 0), tile + 1, tiles);
   let unit = unitBound(wordAt(words, 0), tile, tiles);
   while (unit < last) {
