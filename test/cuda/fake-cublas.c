@@ -4,6 +4,7 @@
  * their number.
  *   FAKE_wrong=n    algorithm n computes nonsense
  *   FAKE_long=n     algorithm n comes to its end only after FAKE_long_ms; for a stream of the emulated driver
+ *   FAKE_fails_at=n  the n-th product cannot be launched
  *   FAKE_waits=n    the call that launches algorithm n returns only after FAKE_waits_ms, from its FAKE_waits_from-th time on
  */
 #include "fake.h"
@@ -138,20 +139,22 @@ static void *finish(void *stream) {
 int cublasLtMatmul(void *handle, Operation *operation, const float *alpha, const float *a, Layout *left, const float *b, Layout *right, const float *beta,
                    const float *c, Layout *c_layout, float *d, Layout *result, const unsigned char *algorithm, void *workspace, size_t workspace_bytes,
                    void *stream) {
-    static int waited;
+    static int waited, calls_of_matmul;
     const int number = algorithm[0];
     const uint64_t k = transposed(left, operation->transpose[0]).columns;
     int status = note("cublasLtMatmul", " %d %llu x %llu x %llu, batch %d", number, (unsigned long long)result->rows, (unsigned long long)result->columns,
                       (unsigned long long)k, result->batch);
     if (status != 0) return status;
+    if (++calls_of_matmul == value_of("fails_at", -1)) return 13;
     if (handle != (void *)0xb1a5 || c != d || c_layout != result || *alpha != 1 || *beta != 0 || workspace == NULL || workspace_bytes < 4096) return 7;
     if (!is_product(operation, left, right, result)) return NOT_SUPPORTED;
     if (number == value_of("waits", -1) && ++waited >= value_of("waits_from", 1)) usleep(value_of("waits_ms", 1500) * 1000);
     const int large = result->rows * result->columns * k > LARGE;
     for (int i = 0; i < result->batch; i++) {
         for (uint64_t column = 0; column < result->columns; column++) {
-            if (large && column != 0 && column != result->columns / 2 && column != result->columns - 1) continue;
-            for (uint64_t row = 0; row < result->rows; row++) {
+            const int last = column == result->columns - 1;
+            if (large && column != 0 && column != result->columns / 2 && !last) continue;
+            for (uint64_t row = large && last ? result->rows - 4 : 0; row < (large && !last ? 4 : result->rows); row++) {
                 float sum = 0;
                 for (uint64_t j = 0; j < k; j++)
                     sum += at(a + i * left->batch_stride, left, operation->transpose[0], row, j) * at(b + i * right->batch_stride, right, operation->transpose[1], j, column);

@@ -116,7 +116,10 @@ export class ProductLibrary {
   /** While the kernel runs and has no tasks yet: finds out what runs beside it. */
   prove(kernel: KernelControl): void {
     const until = performance.now() + PROVE_MS;
+    let filled: ProductType | undefined;
     for (const form of this.#forms.values()) {
+      if (form.dtype !== filled && form.algorithms.length > 0) this.#fillOperands(form.dtype, this.#n, 1);
+      filled = form.dtype;
       for (const algorithm of form.algorithms) {
         if (form.chosen !== undefined && performance.now() > until) break;
         const us = this.#tried(form, algorithm, kernel);
