@@ -10,11 +10,12 @@ import type { System } from '../../runtime/system.ts';
 import { type Engine, engineOf } from '../../tensor/engine.ts';
 import type { Tensor } from '../../tensor/tensor.ts';
 import { Attempts, drain, randomFrom, say, sleep, withCuda } from './cuda-common.ts';
+import { relaunchRows } from './cuda-relaunch.ts';
 import { type ProducerEnd, Producers, ringMemory } from './cuda-ring.ts';
 import { medianOf, quantile } from './statistics.ts';
 import type { BenchRow } from './suite.ts';
 
-export const about = 'injection under load: publication of new operators, known expressions, tasks lost';
+export const about = 'injection under load: publication of new operators, known expressions, relaunches of the kernel, tasks lost';
 
 const OPERATORS = 60;
 const EXPRESSIONS = 40;
@@ -113,6 +114,7 @@ export async function run(emit: (row: BenchRow) => void): Promise<void> {
       await producers.close();
     }
   });
+  for (const row of (await attempts.run('inject.relaunch', relaunchRows)) ?? []) emit(row);
   attempts.finish();
 }
 
