@@ -114,6 +114,8 @@ describe.skipIf(NO_EMULATION)(reason('injection into a kernel on the CPU'), () =
         const k = tasks % operators.length;
         await system.submit({ operator: operators[k]!, pointers: [input.address, output.address], words: [64] }).done();
         expect(Array.from(output.read())).toEqual(Array.from({ length: 64 }, (_, i) => i * (k + 2) + k));
+        // What is compiled in the background needs turns of the event loop.
+        await new Promise(setImmediate);
       }
       return tasks;
     }

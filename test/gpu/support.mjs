@@ -74,11 +74,12 @@ export function generator(seed) {
   };
 }
 
-/** The key that the resident kernel has in the cache of images. */
-export function residentKey(computeCapability, nvrtcVersion) {
+/** The keys that the resident kernel has in the cache of images: linked, and what it is linked from. */
+export function residentKey(computeCapability, nvrtcVersion, what = 'resident') {
   const { source, headers } = residentSource();
-  return ImageCache.key(['resident', source, headers, RESIDENT_OPTIONS, computeCapability, nvrtcVersion]);
+  return ImageCache.key([what, source, headers, RESIDENT_OPTIONS, computeCapability, nvrtcVersion]);
 }
+export const residentObjectKey = (computeCapability, nvrtcVersion) => residentKey(computeCapability, nvrtcVersion, 'resident object');
 
 /** Child processes of this one that are not dead. */
 export function children() {
