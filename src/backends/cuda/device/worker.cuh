@@ -75,7 +75,8 @@ __device__ void worker(const ResidentArguments &a, uint32_t index, char *shared)
         mine = load_relaxed(&mailbox->words[taken % GPUOS_MAILBOX_DEPTH]);
         ready = __ballot_sync(0xffffffffu, lane < a.shards && (mine >> 63) == phase);
         if (ready != 0) break;
-        if ((++idle & 63) == 0 && load_relaxed(a.leave) != 0) break;
+        // All lanes or none: they vote again.
+        if ((++idle & 63) == 0 && __any_sync(0xffffffffu, load_relaxed(a.leave) != 0)) break;
         if (idle > GPUOS_AWAKE_LOOKS) __nanosleep(idle > GPUOS_DROWSY_LOOKS ? 8000 : 500);
       }
       if (ready == 0) {
