@@ -10,6 +10,7 @@ export class Operation {
   readonly id: number;
   readonly definition: OperatorDefinition;
   readonly attributes: Attributes;
+  readonly isProduct: boolean;
   readonly #operations: Operations;
   #form: number | undefined;
 
@@ -17,6 +18,7 @@ export class Operation {
     this.id = id;
     this.definition = definition;
     this.attributes = attributes;
+    this.isProduct = definition.name === 'matmul';
     this.#operations = operations;
   }
 

@@ -154,17 +154,6 @@ export class Planner {
     return runs;
   }
 
-  /** Values with memory of their own, which outlives the plan: for each the index of its output. */
-  #owned(): Map<number, number> {
-    const { wanted, materialized } = this.#structure;
-    const result = new Map<number, number>();
-    for (const index of wanted) {
-      const { base } = this.#drafting.operand(index);
-      if (!isExternal(base) && materialized.has(base) && !result.has(base)) result.set(base, result.size);
-    }
-    return result;
-  }
-
   #params(pointers: number, words: number): number {
     const at = this.#paramsBytes;
     this.#paramsBytes += align(Math.max(MIN_POINTERS, pointers) * POINTER_BYTES + words * WORD_BYTES);
@@ -174,7 +163,7 @@ export class Planner {
   #assemble(chains: readonly Chain[]): Plan {
     const { packings } = this.#drafting;
     const externals = this.#externals;
-    const ownedOf = this.#owned();
+    const ownedOf = this.#structure.owned;
     const ownedSteps = new Array<number>(ownedOf.size).fill(-1);
     const firstOwned = externals + packings.length;
     const workspaceAddress = firstOwned + ownedOf.size;
@@ -273,7 +262,7 @@ export class Planner {
         bytes: this.#drafting.bytes(node),
         step: ownedSteps[i] as number,
       })),
-      results: this.#results(ownedOf),
+      results: this.#results(),
       packings,
       workspaceBytes: workspace.bytes,
       paramsBytes: this.#paramsBytes,
@@ -307,16 +296,13 @@ export class Planner {
     return rest;
   }
 
-  #results(ownedOf: ReadonlyMap<number, number>): Result[] {
-    const results: Result[] = [];
-    const { graph, wanted } = this.#structure;
-    for (const index of wanted) {
+  #results(): Result[] {
+    const { graph, results, owned } = this.#structure;
+    return results.map((index) => {
       const { base, view } = this.#drafting.operand(index);
-      const memory = isExternal(base) ? base : ownedOf.get(base);
-      if (memory !== undefined)
-        results.push({ tag: (graph.nodes[index] as GraphNode).tag, memory, strides: view.strides, offset: view.offset });
-    }
-    return results;
+      const memory = isExternal(base) ? base : (owned.get(base) as number);
+      return { tag: (graph.nodes[index] as GraphNode).tag, memory, strides: view.strides, offset: view.offset };
+    });
   }
 }
 

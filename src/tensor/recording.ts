@@ -81,7 +81,7 @@ export class Recording {
       const input = inputs[i] as Tensor;
       if (input.window !== this.#window) this.#number(input);
     }
-    if (operation.definition.name === 'matmul') this.#countProduct(inputs[1] as Tensor);
+    if (operation.isProduct) this.#countProduct(inputs[1] as Tensor);
     tensor.window = this.#window;
     tensor.index = this.#count;
     this.nodes[this.#count++] = tensor;

@@ -26,8 +26,10 @@ export class Structure {
   readonly materialized: ReadonlySet<number>;
   /** In an order in which each comes after what it reads from. */
   readonly work: readonly Work[];
-  /** Nodes that the caller may ask for. */
-  readonly wanted: readonly number[];
+  /** Values with memory of their own, which outlives the run: for each the index of its output. */
+  readonly owned: ReadonlyMap<number, number>;
+  /** Nodes that the caller may ask for and that lie in such memory, or in an external. */
+  readonly results: readonly number[];
   /** The planner's copy of what a reduction reads, by the reduction. */
   readonly copyOf: ReadonlyMap<number, number>;
   /** Slots of the operator table that its kernels have. */
@@ -41,7 +43,14 @@ export class Structure {
     this.fusion = new Fusion(graph, fused).run();
     this.materialized = this.#materialized();
     this.work = this.fusion.groups.flatMap((group) => this.#work(group));
-    this.wanted = [...graph.nodes.keys()].filter((index) => graph.nodes[index]?.alive || graph.nodes[index]?.needed);
+    const base = (index: number): number => (this.fusion.operands[index] as Operand).base;
+    const wanted = [...graph.nodes.keys()].filter((index) => graph.nodes[index]?.alive || graph.nodes[index]?.needed);
+    const owned = new Map<number, number>();
+    for (const value of wanted.map(base)) {
+      if (!isExternal(value) && this.materialized.has(value) && !owned.has(value)) owned.set(value, owned.size);
+    }
+    this.owned = owned;
+    this.results = wanted.filter((index) => isExternal(base(index)) || owned.has(base(index)));
     this.copyOf = new Map(this.fusion.copies.map(({ reader }, i) => [reader, graph.nodes.length + i]));
   }
 
