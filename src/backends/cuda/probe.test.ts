@@ -1,3 +1,4 @@
+import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { compileFakes, type Fake, fake, type FakeName, NO_COMPILER, reason } from '../../../test/cuda/fakes.ts';
 import type { SearchOptions } from './discovery.ts';
@@ -32,6 +33,23 @@ describe.skipIf(NO_COMPILER)(reason('probe of a machine with stand-ins'), () => 
       for (const [key, [, back]] of Object.entries(set)) fakes[name].value(key, back);
     }
   };
+
+  it('names cuBLAS where it is found, and says what is wrong with one, which nothing else depends on', () => {
+    const without = probe(machine(folder.folder));
+    expect(without.libraries.cublas).toMatchObject({ path: undefined, problem: expect.stringMatching(/cuBLAS.*is missing/) });
+    const own = compileFakes(['driver', 'nvrtc', 'nvml', 'cublas']);
+    try {
+      const found = probe(machine(own.folder));
+      expect(found.libraries.cublas).toMatchObject({ path: join(own.folder, 'libcublasLt.so.13'), version: '13.1.2' });
+      expect(found.libraries.cublas.problem).toBeUndefined();
+      fake(own.folder, 'cublas').value('cublas', 110_803);
+      const old = probe(machine(own.folder));
+      expect(old.libraries.cublas).toMatchObject({ path: undefined, problem: expect.stringMatching(/version 11\.8\.3/) });
+      expect(old.missing).toEqual(without.missing);
+    } finally {
+      own.remove();
+    }
+  });
 
   it('describes libraries and GPUs', () => {
     const found = values('driver', { devices: [2, 1] }, () => probe(machine(folder.folder)));
