@@ -17,16 +17,16 @@ import { CodeArena } from '../../dist/backends/cuda/process/code-arena.js';
 import { ResidentKernel } from '../../dist/backends/cuda/resident.js';
 import { OPERATOR_OPTIONS, RESIDENT_OPTIONS, residentSource } from '../../dist/backends/cuda/source.js';
 import { cacheFolder } from '../../dist/flags.js';
-import { BUILT_IN, CONTROL, generator, giveUp, guard, Producer, residentKey, rest, rounded, sorted } from './support.mjs';
+import { BUILT_IN, CONTROL, generator, giveUp, guard, limit, Producer, residentKey, rest, rounded, scaled, sorted } from './support.mjs';
 
 const found = probe();
 const why = found.missing.map(({ what }) => what).join('; ');
 
 const NOP = BUILT_IN.indexOf('nop');
 const SLOTS = 4096;
-const TIMEOUT = { timeout: 20_000 };
+const TIMEOUT = { timeout: limit(20_000) };
 /** How long anything may take that is a matter of milliseconds. */
-const LIMIT_MS = 3000;
+const LIMIT_MS = limit(3000);
 const MIB = 2 ** 20;
 /** The segment, its last part for copies of device memory. */
 const SEGMENT_BYTES = 24 * MIB;
@@ -35,39 +35,51 @@ const COUNTER_BYTES = 12 * MIB;
 const ARENA_BYTES = MIB;
 const CURVES = 12;
 
-const CURVE = (k) => `OPERATOR(curve_${k}) {
-  const float *x = (const float *)params[0]; float *out = (float *)params[1]; const unsigned n = WORDS[0];
-  EACH(n) out[i] = x[i] * ${k}.0f + ${k % 2 === 0 ? 'expf(x[i])' : '0.5f'};
-  return 0;
-}`;
-const SOURCE = `
-#define OPERATOR(name) extern "C" __device__ __noinline__ unsigned operator_##name( \\
-  const unsigned long long *params, unsigned tile, unsigned tiles, char *shared, const unsigned *data)
+const PRELUDE = `
 #define WORDS ((const unsigned *)(params + 4))
 #define EACH(n) for (unsigned i = tile * blockDim.x + threadIdx.x; i < n; i += tiles * blockDim.x)
-// x = 3 x + k modulo 2^32: a step that is lost, doubled or out of order changes the result.
-OPERATOR(step) {
-  unsigned *x = (unsigned *)params[0]; const unsigned n = WORDS[0], k = WORDS[1];
-  EACH(n) x[i] = x[i] * 3 + k;
-  return 0;
+#ifdef EMULATION_INJECTED
+#include "memory.cuh"
+#define COUNT_ONE(counter) atomicAdd(counter, 1u)
+#else
+static __device__ __forceinline__ unsigned long long now_ns() {
+  unsigned long long now;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+  return now;
 }
-// Counts each call for a tile, and takes a while.
-OPERATOR(count) {
-  const unsigned ns = WORDS[1];
-  // Not atomicAdd: of that, some architectures' compilers leave a choice to the linker, which there is none for injected code.
-  unsigned *counter = (unsigned *)params[0] + WORDS[0] + tile;
-  if (threadIdx.x == 0) asm volatile("red.relaxed.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
-  unsigned long long from, now;
-  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(from));
-  do asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now)); while (now - from < ns);
-  return 0;
+// Not atomicAdd: of that, some architectures' compilers leave a choice to the linker, which there is none for injected code.
+#define COUNT_ONE(counter) asm volatile("red.relaxed.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory")
+#endif
+extern "C" __device__ __noinline__ unsigned gpuos_operator(
+  const unsigned long long *params, unsigned tile, unsigned tiles, char *shared, const unsigned *data)`;
+const BODIES = {
+  // x = 3 x + k modulo 2^32: a step that is lost, doubled or out of order changes the result.
+  step: `{
+    unsigned *x = (unsigned *)params[0]; const unsigned n = WORDS[0], k = WORDS[1];
+    EACH(n) x[i] = x[i] * 3 + k;
+    return 0;
+  }`,
+  // Counts each call for a tile, and takes a while.
+  count: `{
+    const unsigned ns = WORDS[1];
+    unsigned *counter = (unsigned *)params[0] + WORDS[0] + tile;
+    if (threadIdx.x != 0) return 0;
+    COUNT_ONE(counter);
+    for (const unsigned long long from = now_ns(); now_ns() - from < ns;);
+    return 0;
+  }`,
+  one: '{ if (threadIdx.x == 0) ((unsigned *)params[0])[WORDS[0]] = 1; return 0; }',
+  two: '{ if (threadIdx.x == 0) ((unsigned *)params[0])[WORDS[0]] = 2; return 0; }',
+};
+for (let k = 0; k < CURVES; k++) {
+  BODIES[`curve_${k}`] = `{
+    const float *x = (const float *)params[0]; float *out = (float *)params[1]; const unsigned n = WORDS[0];
+    EACH(n) out[i] = x[i] * ${k}.0f + ${k % 2 === 0 ? 'expf(x[i])' : '0.5f'};
+    return 0;
+  }`;
 }
-OPERATOR(one) { if (threadIdx.x == 0) ((unsigned *)params[0])[WORDS[0]] = 1; return 0; }
-OPERATOR(two) { if (threadIdx.x == 0) ((unsigned *)params[0])[WORDS[0]] = 2; return 0; }
-${Array.from({ length: CURVES }, (_, k) => CURVE(k)).join('\n')}
-`;
 /** Slot and function of each, where a test enters them. */
-const NAMES = ['step', 'count', 'one', 'two', ...Array.from({ length: CURVES }, (_, k) => `curve_${k}`)];
+const NAMES = Object.keys(BODIES);
 const SLOT = Object.fromEntries(NAMES.map((name, i) => [name, 100 + i]));
 const FUNCTION = Object.fromEntries(NAMES.map((name, i) => [name, BUILT_IN.length + 2 + i]));
 
@@ -79,7 +91,7 @@ describe('the resident kernel', { skip: found.ready ? false : `missing ${why}` }
   let side;
   let image;
   let segment;
-  let cubin;
+  const cubins = {};
   let arena;
   let sm;
   let counters;
@@ -112,7 +124,9 @@ describe('the resident kernel', { skip: found.ready ? false : `missing ${why}` }
       }
       measured.imageMs = rounded(performance.now() - from);
       measured.imageBytes = image.length;
-      cubin = nvrtc.compile({ source: SOURCE, name: 'operators.cu', target, options: OPERATOR_OPTIONS }).image;
+      for (const [name, body] of Object.entries(BODIES)) {
+        cubins[name] = nvrtc.compile({ source: `${PRELUDE} ${body}`, name: 'operator.cu', target, options: OPERATOR_OPTIONS }).image;
+      }
       side = driver.createStream(driver.streamPriorities().greatest);
       const address = driver.allocateHost(SEGMENT_BYTES);
       const view = koffi().view(address, SEGMENT_BYTES);
@@ -121,7 +135,7 @@ describe('the resident kernel', { skip: found.ready ? false : `missing ${why}` }
       counters = driver.allocate(COUNTER_BYTES);
       values = driver.allocate(MIB);
       watchdog.release();
-      watchdog = guard(60);
+      watchdog = guard(limit(60));
     },
     { timeout: 400_000 },
   );
@@ -168,7 +182,7 @@ describe('the resident kernel', { skip: found.ready ? false : `missing ${why}` }
 
   /** A kernel that runs, with what a test needs of it. */
   class Rig {
-    constructor({ queues = 1, firstSequence = 0 } = {}) {
+    constructor({ queues = 1, firstSequence = 0, workers } = {}) {
       assert.equal(stuck, undefined, stuck);
       const layout = planSegment({ queues, slots: SLOTS, firstSequence });
       assert.ok(layout.end <= STAGING);
@@ -181,7 +195,7 @@ describe('the resident kernel', { skip: found.ready ? false : `missing ${why}` }
         return address;
       };
       this.kernel = new ResidentKernel({ driver, device, segment, allocate });
-      this.started = this.kernel.start({ layout, controlSlot: 0, interpreterSlot: BUILT_IN.indexOf('interpret') }, image);
+      this.started = this.kernel.start({ layout, workers, controlSlot: 0, interpreterSlot: BUILT_IN.indexOf('interpret') }, image);
       this.queues = layout.queueList.map(
         (_, i) => new Producer(this.words, layout, i, (full) => this.wait(() => !full(), 'room in the ring')),
       );
@@ -218,7 +232,7 @@ describe('the resident kernel', { skip: found.ready ? false : `missing ${why}` }
     /** Places code; the kernel may be running. */
     place(name) {
       const { registers, stackBytes } = this.started;
-      const code = readInjectable(cubin, `operator_${name}`, { sm, registers, stackBytes });
+      const code = readInjectable(cubins[name], 'gpuos_operator', { sm, registers, stackBytes });
       assert.ok(code.ok, `${name}: ${JSON.stringify(code.reasons)}`);
       write(this.started.functions + 16 * FUNCTION[name], BigUint64Array.of(BigInt(arena.place(code.function, driver, side)), 0n));
     }
@@ -272,7 +286,7 @@ describe('the resident kernel', { skip: found.ready ? false : `missing ${why}` }
         rig.enter('step');
         let step;
         const from = performance.now();
-        for (let i = 0; i < 100_000; i++) {
+        for (let i = 0; i < scaled(100_000); i++) {
           if (i % 256 === 0) rig.beat();
           if (i % 10 === 0) {
             const dependencies = step === undefined ? [] : [[0, step]];
@@ -300,7 +314,7 @@ describe('the resident kernel', { skip: found.ready ? false : `missing ${why}` }
     await withKernel({}, (rig, queue) => {
       rig.enter('step');
       const ks = [];
-      for (let i = 0; i < 2000; i++) {
+      for (let i = 0; i < scaled(2000); i++) {
         // By the task before, or by all tasks up to it.
         const order = i === 0 ? {} : i % 2 === 0 ? { dependencies: [[0, queue.tail - 1]] } : { after: queue.tail - 1 };
         queue.submit({ operator: SLOT.step, pointers: [values], words: [n, i], tiles: 1 + ((i * 7) % MAX_TILES), ...order });
@@ -340,7 +354,7 @@ describe('the resident kernel', { skip: found.ready ? false : `missing ${why}` }
   );
 
   it('changes the table in order with the tasks around', TIMEOUT, async () => {
-    const rounds = 400;
+    const rounds = scaled(400);
     clear(values, 4 * 3 * rounds);
     await withKernel({}, (rig, queue) => {
       rig.enter('one', 'two');
@@ -455,7 +469,7 @@ describe('the resident kernel', { skip: found.ready ? false : `missing ${why}` }
       const random = generator(1);
       const census = new Census(random);
       const from = performance.now();
-      for (let i = 0; i < 20_000; i++) {
+      for (let i = 0; i < scaled(20_000); i++) {
         census.submit(queue, 0, { dependencies: i > 100 && random(4) === 0 ? [[0, queue.tail - 1 - random(100)]] : [] });
         if (i % 64 === 0) rig.beat();
       }
@@ -476,7 +490,7 @@ describe('the resident kernel', { skip: found.ready ? false : `missing ${why}` }
       const ks = [];
       let last;
       const pick = (queue) => [queue.index, queue.tail - 1 - random(Math.min(50, queue.tail - queue.first))];
-      for (let i = 0; i < 12_000; i++) {
+      for (let i = 0; i < scaled(12_000); i++) {
         const queue = rig.queues[random(8)];
         if (i % 3 === 0) {
           const dependencies = last === undefined ? [] : [last];
@@ -502,6 +516,33 @@ describe('the resident kernel', { skip: found.ready ? false : `missing ${why}` }
     });
   });
 
+  it('has two workers, and neither waits for what the other one holds', TIMEOUT, async () => {
+    // Of each queue, which has a shard of its own, one task for each worker: the second needs the first. They are dealt out the
+    // other way round for the second queue, so that each worker has one that the other one's needs, and one that needs.
+    await withKernel({ queues: 2, workers: 2 }, (rig) => {
+      const [a, b] = rig.queues;
+      const random = generator(5);
+      b.submit({ operator: NOP });
+      for (let round = 0; round < scaled(100_000); round++) {
+        const pair = (queue) =>
+          [{}, {}].map((_, i) => () => queue.submit({ operator: NOP, dependencies: i === 0 ? [] : [[queue.index, queue.tail - 1]] }));
+        const [a0, a1] = pair(a);
+        const [b0, b1] = pair(b);
+        for (const submit of [
+          [a0, a1, b0, b1],
+          [b0, a0, b1, a1],
+          [b0, b1, a0, a1],
+          [a0, b0, a1, b1],
+        ][random(4)])
+          submit();
+        if (random(3) === 0) rig.complete();
+        rig.beat();
+      }
+      rig.complete();
+      for (const queue of rig.queues) assertAllDone(queue);
+    });
+  });
+
   it('leaves on quit once all that it has admitted is complete, and goes on with the rest when launched again', TIMEOUT, async () => {
     clear(counters, COUNTER_BYTES);
     await withKernel({ queues: 2, firstSequence: 2 ** 32 - 2000 }, (rig) => {
@@ -521,7 +562,7 @@ describe('the resident kernel', { skip: found.ready ? false : `missing ${why}` }
         }
       };
       for (let round = 0; round < 20; round++) {
-        fill(1200);
+        fill(scaled(1200));
         let from = performance.now();
         rig.leave();
         leaves.push(performance.now() - from);
@@ -530,7 +571,7 @@ describe('the resident kernel', { skip: found.ready ? false : `missing ${why}` }
           left += queue.tail - queue.head;
         }
         // While nobody is there, more is to come.
-        fill(100);
+        fill(scaled(100));
         const marks = rig.queues.map(({ mark }) => mark);
         from = performance.now();
         rig.kernel.relaunch();
@@ -617,14 +658,14 @@ describe('the resident kernel', { skip: found.ready ? false : `missing ${why}` }
   it('takes so long for an empty task, and so many go by in a second', TIMEOUT, async () => {
     await withKernel({}, (rig, queue) => {
       const times = [];
-      for (let i = 0; i < 10_000; i++) {
+      for (let i = 0; i < scaled(10_000); i++) {
         const from = performance.now();
         const sequence = queue.submit({ operator: NOP });
         rig.wait(() => queue.status(sequence) !== undefined, 'an empty task');
         times.push((performance.now() - from) * 1000);
       }
       const inOrder = sorted(times);
-      const count = 1_000_000;
+      const count = scaled(1_000_000);
       const from = performance.now();
       for (let i = 0; i < count; i++) {
         queue.submit({ operator: NOP });
@@ -634,8 +675,8 @@ describe('the resident kernel', { skip: found.ready ? false : `missing ${why}` }
       const seconds = (performance.now() - from) / 1000;
       assertAllDone(queue);
       Object.assign(measured, {
-        roundTripUsP50: rounded(inOrder[5000]),
-        roundTripUsP99: rounded(inOrder[9900]),
+        roundTripUsP50: rounded(inOrder[inOrder.length >> 1]),
+        roundTripUsP99: rounded(inOrder[Math.floor(0.99 * inOrder.length)]),
         millionTasksPerSecond: rounded(count / seconds / 1e6),
       });
     });

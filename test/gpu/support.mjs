@@ -9,6 +9,15 @@ import { RESIDENT_OPTIONS, residentSource } from '../../dist/backends/cuda/sourc
 
 /** The built-in operators by slot: as `device.ts` has them. */
 export const BUILT_IN = ['controlTable', 'chain', 'external', ...KERNELS, 'interpret'];
+/**
+ * EMULATED=1: the device is the stand-in that runs the kernel on the CPU (test/cuda/emulation). All is slower there, by how much
+ * depends on what else the machine does: limits are longer, and where a test is about many tasks, it has fewer.
+ */
+export const EMULATED = process.env.EMULATED === '1';
+export const limit = (ms) => (EMULATED ? 10 : 1) * ms;
+export const scaled = (count) => (EMULATED ? Math.ceil(count / 50) : count);
+export const notEmulated = (why) => (EMULATED ? `not on the emulated device: ${why}` : false);
+
 export const CONTROL = { publish: 1, kill: 2, revive: 3 };
 export const FLAG_AFTER = 2;
 

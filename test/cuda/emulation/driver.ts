@@ -44,6 +44,9 @@ const OWN_OF_NVRTC = [
   'nvrtcGetCUBIN',
 ];
 
+/** A block soon rests where its thread has no core of its own, and waits for those that have none at the moment. */
+const SLOWER = ['-pthread', '-DGPUOS_AWAKE_LOOKS=20', '-DGPUOS_DROWSY_LOOKS=2000', '-DGPUOS_DRAIN_NS=20000000000ull'];
+
 const text = (name: string): string => readFileSync(path(name), 'utf8');
 
 function run(compiler: string, flags: readonly string[]): void {
@@ -64,14 +67,14 @@ function plainObject(folder: string, name: string, replaced: readonly string[]):
  * `EMULATED_DEVICE` in its environment.
  */
 export function compileEmulatedDriver(): { readonly folder: string; remove(): void } {
-  const folder = mkdtempSync(join(tmpdir(), 'gpuos-emulated-'));
+  const folder = mkdtempSync(join(tmpdir(), 'emulated-cuda-'));
   const sources = [
     { name: 'grid.cc', text: text('grid.cc') },
     { name: 'resident.cu', text: text('../../../src/backends/cuda/device/resident.cu') },
     ...['fake.h', 'fake-driver.c'].map((name) => ({ name, text: text(`../${name}`) })),
   ];
   const driver = join(folder, 'libcuda.so.1');
-  copyFileSync(compileShared(sources, ['-pthread'], [plainObject(folder, 'fake-driver', OWN_OF_DRIVER)]), driver);
+  copyFileSync(compileShared(sources, SLOWER, [plainObject(folder, 'fake-driver', OWN_OF_DRIVER)]), driver);
 
   const cubin = operatorCubin('multiply.sm_90');
   const template = join(folder, 'template.cubin');
@@ -94,4 +97,10 @@ export function compileEmulatedDriver(): { readonly folder: string; remove(): vo
 }
 
 /** What the device is: few multiprocessors, memory of the process. */
-export const EMULATED_DEVICE: Readonly<Record<string, string>> = { FAKE_heap: '1', FAKE_attribute16: '4', FAKE_attribute75: '9', FAKE_attribute76: '0' };
+export const EMULATED_DEVICE: Readonly<Record<string, string>> = {
+  FAKE_heap: '1',
+  FAKE_heap_bytes: String(2 ** 33),
+  FAKE_attribute16: '4',
+  FAKE_attribute75: '9',
+  FAKE_attribute76: '0',
+};

@@ -62,7 +62,11 @@ function headersBelow(folder: string): string[] {
  * others. The device's own folder can be included from, as can `gpuos_abi.h`. Kept under a hash of all that is in it; of
  * `objects`, compiled files that are linked with it, the sources have to be among them.
  */
-export function compileShared(sources: string | readonly Source[], options: readonly string[] = [], objects: readonly string[] = []): string {
+export function compileShared(
+  sources: string | readonly Source[],
+  options: readonly string[] = [],
+  objects: readonly string[] = [],
+): string {
   const list = typeof sources === 'string' ? [{ name: 'source.cu', text: sources }] : sources;
   const flags = [...EMULATION_FLAGS, ...options];
   const hash = createHash('sha256').update(`${spawnSync(GXX!, ['--version']).stdout}\n${flags.join(' ')}\n${cudaHeader()}`);
@@ -77,9 +81,13 @@ export function compileShared(sources: string | readonly Source[], options: read
     for (const { name, text } of [...list, { name: 'gpuos_abi.h', text: cudaHeader() }]) writeFileSync(join(folder, name), text);
     const made = join(folder, 'made.so');
     const includes = ['-include', join(HERE, 'cuda_emulation.h'), '-I', folder, '-I', HERE, '-I', DEVICE];
-    const { status, stderr } = spawnSync(GXX!, [...flags, ...includes, '-x', 'c++', '-o', made, join(folder, list[0]!.name), '-x', 'none', ...objects], {
-      encoding: 'utf8',
-    });
+    const { status, stderr } = spawnSync(
+      GXX!,
+      [...flags, ...includes, '-x', 'c++', '-o', made, join(folder, list[0]!.name), '-x', 'none', ...objects],
+      {
+        encoding: 'utf8',
+      },
+    );
     if (status !== 0) throw new Error(stderr);
     renameSync(made, file);
   } finally {

@@ -4,14 +4,19 @@
 #define GPUOS_BLOCK_THREADS 256
 #define GPUOS_MAILBOX_DEPTH 32
 #define GPUOS_HEARTBEAT_NS 2000000000ull
-// How long a kernel that is to leave waits for tasks that run, before it leaves without them.
+// How long a kernel that is to leave waits for tasks that run, before it leaves without them. (This and the pauses below
+// are others where it is compiled for something slower than a device.)
+#ifndef GPUOS_DRAIN_NS
 #define GPUOS_DRAIN_NS 500000000ull
+#endif
 
 // How often the watcher looks for the host's signs of life.
 #define GPUOS_LOOK_NS 20000ull
 // Looks without work after which a poller pauses between looks, and after which it pauses longer.
+#ifndef GPUOS_AWAKE_LOOKS
 #define GPUOS_AWAKE_LOOKS 4000
 #define GPUOS_DROWSY_LOOKS 50000
+#endif
 
 // Parameter blocks up to this size are brought into device memory when many blocks are going to read them. The bit says
 // in a record that its block's address is one there.
