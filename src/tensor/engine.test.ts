@@ -1,4 +1,4 @@
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { GpuosError } from '../errors.ts';
 import { init, type System, type SystemOptions } from '../runtime/system.ts';
 import { type Engine, engineOf } from './engine.ts';
@@ -80,6 +80,17 @@ describe('for a framework that takes long to record', () => {
       return { values: () => list(framework.unary('neg', tensor)) };
     });
     expect(made.values()).toEqual([-1, -2]);
+  });
+});
+
+describe('an operation', () => {
+  it('is recorded without a look at the device, which takes longer', () => {
+    const x = floats(1, -2);
+    const looks = vi.spyOn(system.device, 'lost', 'get');
+    const y = x.add(x).mul(2).relu().neg();
+    expect(looks).not.toHaveBeenCalled();
+    looks.mockRestore();
+    expect(list(y)).toEqual([-4, -0]);
   });
 });
 
