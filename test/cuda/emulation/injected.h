@@ -8,6 +8,7 @@ namespace emulation {
 
 // Where each process has the address of `emulation_resolve`.
 constexpr uint64_t RESOLVER = 0x5a5a00000000;
+constexpr size_t JUMP_BYTES = 19;
 
 // mov r10d, number; mov r11, RESOLVER; jmp [r11]. The number is that of the operator's shared object. In this order its
 // first word is no control instruction of a device.
