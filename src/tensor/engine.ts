@@ -5,11 +5,12 @@ import { type HostData, halfValue } from '../ops/host-tensor.ts';
 import { checkShape, formatValue } from '../ops/shape.ts';
 import type { System } from '../runtime/system.ts';
 import { Lifetimes } from './lifetime.ts';
+import { NO_ATTRIBUTES, type Named, named } from './operations.ts';
 import { Reading } from './reading.ts';
 import { inDType, Recorder } from './recorder.ts';
-import { shapeInfo } from './shape-info.ts';
+import { shapeInfo, typeOf } from './shape-info.ts';
 import { Submission } from './submission.ts';
-import { NO_ATTRIBUTES, NO_INPUTS, Tensor } from './tensor.ts';
+import { NO_INPUTS, Tensor } from './tensor.ts';
 import { Transfers } from './transfers.ts';
 
 export interface EngineCounters {
@@ -82,14 +83,14 @@ export class Engine {
       );
     }
     if (!ArrayBuffer.isView(values)) checkNumbers(values);
-    const tensor = new Tensor(this, info, dtype, undefined, NO_INPUTS);
+    const tensor = new Tensor(this, typeOf(info, dtype), undefined, NO_INPUTS);
     if (info.size === 1) tensor.value = isHalf(dtype) ? halfValue(values, 0, dtype) : inDType(Number(values[0]), dtype);
     else this.#upload(tensor, values);
     return tensor;
   }
 
   #upload(tensor: Tensor, values: ArrayLike<number | boolean>): void {
-    this.#lifetimes.settle(tensor, this.#transfers.upload(values, tensor.dtype));
+    this.#lifetimes.settle(tensor, this.#transfers.upload(values, tensor.dtype), tensor.info.strides, 0);
   }
 
   /** @internal A single host value gets memory, for an operator that reads memory. */
@@ -126,12 +127,14 @@ export class Engine {
       return result;
     } finally {
       const made = this.#scopes.pop() as Tensor[];
-      const kept = new Set<unknown>();
+      const kept: Tensor[] = [];
       if (done) collectTensors(result, kept);
+      for (const tensor of kept) tensor.kept = true;
       for (const tensor of made) {
-        if (kept.has(tensor)) this.#scoped(tensor);
+        if (tensor.kept) this.#scoped(tensor);
         else if (tensor.handle) this.dispose(tensor);
       }
+      for (const tensor of kept) tensor.kept = false;
     }
   }
 
@@ -142,22 +145,22 @@ export class Engine {
    */
   apply(name: string, inputs: readonly Tensor[], attributes: Attributes = NO_ATTRIBUTES): Tensor[] {
     this.system.checkOpen();
-    const outputs = this.#recorder.apply(name, inputs, attributes);
+    const outputs = this.#recorder.apply(named(name), inputs, attributes);
     this.counters.operations++;
     for (const output of outputs) this.#scoped(output);
     return outputs;
   }
 
   /** An element-wise operator of one input and without attributes. */
-  unary(name: string, x: Tensor): Tensor {
-    const output = this.#recorder.unary(name, x);
+  unary(operator: string | Named, x: Tensor): Tensor {
+    const output = this.#recorder.unary(typeof operator === 'string' ? named(operator) : operator, x);
     this.counters.operations++;
     return this.#scoped(output);
   }
 
   /** An element-wise operator of two inputs; a number is taken as a scalar of the other's dtype. */
-  binary(name: string, a: Tensor, b: Tensor | number): Tensor {
-    const output = this.#recorder.binary(name, a, b);
+  binary(operator: string | Named, a: Tensor, b: Tensor | number): Tensor {
+    const output = this.#recorder.binary(typeof operator === 'string' ? named(operator) : operator, a, b);
     this.counters.operations++;
     return this.#scoped(output);
   }
@@ -177,17 +180,17 @@ export class Engine {
       apply: (name, inputs, attributes = NO_ATTRIBUTES) => {
         this.system.checkOpen();
         counters.operations++;
-        return recorder.apply(name, inputs, attributes);
+        return recorder.apply(named(name), inputs, attributes);
       },
       unary: (name, x) => {
         counters.operations++;
-        const result = recorder.unary(name, x);
+        const result = recorder.unary(named(name), x);
         submission.countFrameworkMap(result.size);
         return result;
       },
       binary: (name, a, b) => {
         counters.operations++;
-        const result = recorder.binary(name, a, b);
+        const result = recorder.binary(named(name), a, b);
         submission.countFrameworkMap(result.size);
         return result;
       },
@@ -240,8 +243,8 @@ function checkNumbers(values: ArrayLike<number | boolean>): void {
   }
 }
 
-function collectTensors(value: unknown, into: Set<unknown>): void {
-  if (value instanceof Tensor) into.add(value);
+function collectTensors(value: unknown, into: Tensor[]): void {
+  if (value instanceof Tensor) into.push(value);
   else if (Array.isArray(value)) for (const item of value) collectTensors(item, into);
   else if (typeof value === 'object' && value !== null && Object.getPrototypeOf(value) === Object.prototype) {
     for (const item of Object.values(value)) collectTensors(item, into);

@@ -12,24 +12,62 @@ export class Lifetimes {
   /** Frees the tensor when it becomes garbage. */
   track(tensor: Tensor): void {
     tensor.tracked = true;
-    if (tensor.storage !== undefined) this.#garbage.register(tensor, tensor.storage, tensor);
+    this.#watch(tensor);
   }
 
   /** Gives the tensor the memory that its value is, or will be, in. */
-  settle(tensor: Tensor, storage: Storage): void {
-    tensor.storage = storage;
-    if (tensor.tracked) this.#garbage.register(tensor, storage, tensor);
+  settle(tensor: Tensor, storage: Storage, strides: readonly number[], offset: number): void {
+    tensor.place = { storage, strides, offset };
+    if (tensor.tracked) this.#watch(tensor);
   }
 
-  /** After a flush: lets go of what a node needed, unless it was only computed on the way and it, or what is made of it, may be asked for again. */
-  afterRun(tensor: Tensor): void {
-    if (tensor.operation === undefined) return;
-    if (tensor.storage === undefined && (tensor.handle || tensor.uses > 0)) {
-      if (tensor.handle) tensor.skipped = true;
-      return;
+  /**
+   * The same for a result of the run at hand. Most are read and disposed of before the next one, and to be told of garbage
+   * takes as long as many operations: so they are watched from then on.
+   */
+  settleResult(tensor: Tensor, storage: Storage, strides: readonly number[], offset: number): void {
+    tensor.place = { storage, strides, offset };
+    if (tensor.tracked) this.#results.push(tensor);
+  }
+
+  /** Results of the last run. */
+  readonly #results: Tensor[] = [];
+
+  /** A run begins. */
+  beforeRun(): void {
+    const results = this.#results;
+    while (results.length > 0) this.#watch(results.pop() as Tensor);
+  }
+
+  #watch(tensor: Tensor): void {
+    if (tensor.watched || tensor.place === undefined) return;
+    tensor.watched = true;
+    this.#garbage.register(tensor, tensor.place.storage, tensor);
+  }
+
+  /**
+   * After a flush, for its nodes, each of which comes after its inputs: lets go of what each needed, unless it was only
+   * computed on the way and it, or what is made of it, may be asked for again.
+   */
+  afterRun(nodes: readonly (Tensor | undefined)[], count: number): void {
+    // Readers first: what one that may still be asked for is made from has to stay.
+    for (let i = count - 1; i >= 0; i--) {
+      const tensor = nodes[i] as Tensor;
+      if (tensor.operation === undefined) continue;
+      if (tensor.place === undefined && (tensor.handle || tensor.uses > 0)) {
+        if (tensor.handle) tensor.skipped = true;
+        continue;
+      }
+      const { inputs } = tensor;
+      tensor.inputs = NO_INPUTS;
+      tensor.operation = undefined;
+      for (let k = 0; k < inputs.length; k++) {
+        const input = inputs[k] as Tensor;
+        // One that was recorded is a node that is still to come.
+        if (--input.uses === 0 && !input.handle && input.operation === undefined) this.#discard(input);
+      }
+      if (!tensor.handle) this.#releaseStorage(tensor);
     }
-    this.#releaseInputs(tensor);
-    if (!tensor.handle) this.#releaseStorage(tensor);
   }
 
   /** The caller gives the tensor up. */
@@ -52,15 +90,16 @@ export class Lifetimes {
 
   /** Nobody can ask for the tensor any more. */
   #discard(tensor: Tensor): void {
-    if (tensor.storage !== undefined) this.#releaseStorage(tensor);
+    if (tensor.place !== undefined) this.#releaseStorage(tensor);
     else if (tensor.operation !== undefined) this.#releaseInputs(tensor);
   }
 
   #releaseStorage(tensor: Tensor): void {
-    const { storage } = tensor;
-    if (storage === undefined || tensor.uses > 0) return;
-    tensor.storage = undefined;
-    if (tensor.tracked) this.#garbage.unregister(tensor);
-    storage.release();
+    const { place } = tensor;
+    if (place === undefined || tensor.uses > 0) return;
+    tensor.place = undefined;
+    if (tensor.watched) this.#garbage.unregister(tensor);
+    tensor.watched = false;
+    place.storage.release();
   }
 }

@@ -1,6 +1,11 @@
 import { checkAttributes } from '../ops/attributes.ts';
 import type { Attributes, OperatorDefinition } from '../ops/define.ts';
-import { NO_ATTRIBUTES } from './tensor.ts';
+import { operatorByName } from '../ops/index.ts';
+import { MAPS } from '../ops/map.ts';
+import type { MapName } from '../ops/program.ts';
+import { dtypeCode } from './graph.ts';
+
+export const NO_ATTRIBUTES: Attributes = Object.freeze({});
 
 /** Attributes that the shape of the result tells as well. */
 const TOLD_BY_SHAPE: Readonly<Record<string, string>> = { reshape: 'shape', expand: 'shape', slice: 'size', 'strided-slice': 'end' };
@@ -104,6 +109,40 @@ export class Operations {
     }
     return operation;
   }
+}
+
+/** Those of this process. */
+export const operations = new Operations();
+
+/** An operator of the library, with what the quick ways need. */
+export interface Named {
+  readonly definition: OperatorDefinition;
+  readonly plain: Operation;
+  /** Inputs of a map without attributes; 0: it has no quick way. */
+  readonly quickInputs: number;
+  /** Of such a map: the dtypes that its inputs may have, as bits, and whether its result is bool rather than of theirs. */
+  readonly accepted: number;
+  readonly toBool: boolean;
+}
+
+const byName = new Map<string, Named>();
+
+/** The operator of this name. @throws GPUOS_UNKNOWN_OPERATOR */
+export function named(name: string): Named {
+  let known = byName.get(name);
+  if (known === undefined) {
+    const definition = operatorByName(name);
+    const rule = definition.kind === 'map' && definition.attributes === undefined ? MAPS[name as MapName] : undefined;
+    known = {
+      definition,
+      plain: operations.plain(definition),
+      quickInputs: rule?.inputs.length ?? 0,
+      accepted: rule?.operands.reduce((bits, dtype) => bits | (1 << dtypeCode(dtype)), 0) ?? 0,
+      toBool: rule?.result === 'bool',
+    };
+    byName.set(name, known);
+  }
+  return known;
 }
 
 /** JSON has no infinities, no NaN and no -0, but attributes do, and different attributes must not look alike. */

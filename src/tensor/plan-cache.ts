@@ -15,12 +15,30 @@ const MAX_PLANS = 2048;
 /** Most structures: they are larger, and each serves many plans. */
 const MAX_STRUCTURES = 512;
 
+/** A value that is kept under a form. */
+class Entry<T> {
+  readonly words: Int32Array;
+  readonly fused: boolean;
+  /** Undefined once it has gone. */
+  value: T | undefined;
+  /** What was asked for next, the last time. */
+  next: Entry<T> | undefined = undefined;
+
+  constructor(words: Int32Array, fused: boolean, value: T) {
+    this.words = words;
+    this.fused = fused;
+    this.value = value;
+  }
+}
+
 /** Values by forms, at most so many; the oldest go first. */
 class Forms<T> {
   readonly #limit: number;
   readonly #onGone: (value: T) => void;
-  readonly #entries = new Map<number, { readonly words: Int32Array; readonly fused: boolean; readonly value: T }[]>();
+  readonly #entries = new Map<number, Entry<T>[]>();
   #size = 0;
+  /** What was asked for last. */
+  #last: Entry<T> | undefined;
 
   constructor(limit: number, onGone: (value: T) => void) {
     this.#limit = limit;
@@ -28,17 +46,33 @@ class Forms<T> {
   }
 
   get(form: Tape, fused: boolean): T | undefined {
-    const list = this.#entries.get(form.hash);
-    if (list !== undefined) for (const entry of list) if (entry.fused === fused && form.equals(entry.words)) return entry.value;
+    // Programs repeat themselves: what followed the last time is looked at first, which costs no hash.
+    const likely = this.#last?.next;
+    if (likely?.value !== undefined && likely.fused === fused && form.equals(likely.words)) {
+      this.#last = likely;
+      return likely.value;
+    }
+    for (const entry of this.#entries.get(form.hash()) ?? []) {
+      if (entry.fused !== fused || !form.equals(entry.words)) continue;
+      this.#follow(entry);
+      return entry.value;
+    }
     return undefined;
   }
 
   set(form: Tape, fused: boolean, value: T): void {
-    const entry = { words: form.copy(), fused, value };
-    const list = this.#entries.get(form.hash);
-    if (list === undefined) this.#entries.set(form.hash, [entry]);
+    const entry = new Entry(form.copy(), fused, value);
+    const hash = form.hash();
+    const list = this.#entries.get(hash);
+    if (list === undefined) this.#entries.set(hash, [entry]);
     else list.push(entry);
+    this.#follow(entry);
     if (++this.#size > this.#limit) this.#evict();
+  }
+
+  #follow(entry: Entry<T>): void {
+    if (this.#last !== undefined) this.#last.next = entry;
+    this.#last = entry;
   }
 
   halve(): void {
@@ -49,7 +83,10 @@ class Forms<T> {
     for (const [hash, list] of this.#entries) {
       this.#size -= list.length;
       this.#entries.delete(hash);
-      for (const { value } of list) this.#onGone(value);
+      for (const entry of list) {
+        this.#onGone(entry.value as T);
+        entry.value = entry.next = undefined;
+      }
       return;
     }
   }

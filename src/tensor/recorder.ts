@@ -13,16 +13,13 @@ import { DTYPES, isFloat, isHalf } from '../ops/dtype.ts';
 import { roundToHalf } from '../ops/half.ts';
 import { operatorByName } from '../ops/index.ts';
 import { formatValue } from '../ops/shape.ts';
-import { MAPS } from '../ops/map.ts';
 import type { Activation } from '../ops/matrix.ts';
-import type { MapName } from '../ops/program.ts';
 import type { Engine } from './engine.ts';
-import { dtypeCode } from './graph.ts';
 import type { Lifetimes } from './lifetime.ts';
-import { type Operation, Operations } from './operations.ts';
-import { type ShapeInfo, shapeInfo } from './shape-info.ts';
+import { NO_ATTRIBUTES, type Named, named, type Operation, operations } from './operations.ts';
+import { type ShapeInfo, shapeInfo, type TensorType, typeOf } from './shape-info.ts';
 import type { Submission } from './submission.ts';
-import { NO_ATTRIBUTES, NO_INPUTS, Tensor } from './tensor.ts';
+import { NO_INPUTS, Tensor } from './tensor.ts';
 import { composeView } from './view.ts';
 
 /** What a multiplication and addition of a product takes on one core. */
@@ -40,46 +37,16 @@ const COPY = defineOperator({
   infer: (inputs) => inputs,
 });
 
-/** An operator of the library by its name, with what the quick ways need. */
-interface Entry {
-  readonly definition: OperatorDefinition;
-  readonly plain: Operation;
-  /** Inputs of a map without attributes; 0: it has no quick way. */
-  readonly quickInputs: number;
-  /** Of such a map: the dtypes that its inputs may have, as bits, and whether its result is bool rather than of theirs. */
-  readonly accepted: number;
-  readonly toBool: boolean;
-}
-
 /** Checks operations on tensors and records them; nothing runs here. */
 export class Recorder {
   readonly #engine: Engine;
   readonly #submission: Submission;
   readonly #lifetimes: Lifetimes;
-  readonly #operations = new Operations();
-  readonly #entries = new Map<string, Entry>();
 
   constructor(engine: Engine, submission: Submission, lifetimes: Lifetimes) {
     this.#engine = engine;
     this.#submission = submission;
     this.#lifetimes = lifetimes;
-  }
-
-  #entry(name: string): Entry {
-    let entry = this.#entries.get(name);
-    if (entry === undefined) {
-      const definition = operatorByName(name);
-      const rule = definition.kind === 'map' && definition.attributes === undefined ? MAPS[name as MapName] : undefined;
-      entry = {
-        definition,
-        plain: this.#operations.plain(definition),
-        quickInputs: rule?.inputs.length ?? 0,
-        accepted: rule?.operands.reduce((bits, dtype) => bits | (1 << dtypeCode(dtype)), 0) ?? 0,
-        toBool: rule?.result === 'bool',
-      };
-      this.#entries.set(name, entry);
-    }
-    return entry;
   }
 
   /** @throws GPUOS_TENSOR_DISPOSED, GPUOS_SHUT_DOWN */
@@ -94,33 +61,33 @@ export class Recorder {
   }
 
   /** An element-wise operation of one input, the quick way. */
-  unary(name: string, x: Tensor): Tensor {
-    const { plain, quickInputs, accepted, toBool } = this.#entry(name);
-    if (quickInputs !== 1 || ((accepted >> dtypeCode(x.dtype)) & 1) === 0) return this.apply(name, [x], NO_ATTRIBUTES)[0] as Tensor;
+  unary(operator: Named, x: Tensor): Tensor {
     this.check(x);
-    return this.#push(plain, x.info, toBool ? 'bool' : x.dtype, [x]);
+    const { plain, quickInputs, accepted, toBool } = operator;
+    const { type } = x;
+    if (quickInputs !== 1 || ((accepted >> type.code) & 1) === 0) return this.apply(operator, [x], NO_ATTRIBUTES)[0] as Tensor;
+    return this.#push(plain, toBool ? typeOf(type.info, 'bool') : type, [x]);
   }
 
   /** An element-wise operation of two inputs, the quick way; a number is taken as a scalar of the other's dtype. */
-  binary(name: string, a: Tensor, other: Tensor | number): Tensor {
+  binary(operator: Named, a: Tensor, other: Tensor | number): Tensor {
     this.check(a);
-    if (typeof other !== 'number') this.check(other);
-    const b = typeof other === 'number' ? this.hidden(other, a.dtype) : other;
-    const { plain, quickInputs, accepted, toBool } = this.#entry(name);
+    const { type } = a;
+    const b = typeof other === 'number' ? this.hidden(other, type.dtype) : other;
+    this.check(b);
+    const { plain, quickInputs, accepted, toBool } = operator;
     if (
       quickInputs !== 2 ||
-      a.dtype !== b.dtype ||
-      ((accepted >> dtypeCode(a.dtype)) & 1) === 0 ||
-      (a.info !== b.info && (b.size !== 1 || b.rank > a.rank))
+      ((accepted >> type.code) & 1) === 0 ||
+      (type !== b.type && (type.code !== b.type.code || b.size !== 1 || b.rank > a.rank))
     ) {
-      return this.apply(name, [a, b], NO_ATTRIBUTES)[0] as Tensor;
+      return this.apply(operator, [a, b], NO_ATTRIBUTES)[0] as Tensor;
     }
-    return this.#push(plain, a.info, toBool ? 'bool' : a.dtype, [a, b]);
+    return this.#push(plain, toBool ? typeOf(type.info, 'bool') : type, [a, b]);
   }
 
   /** Any operator of the library. */
-  apply(name: string, inputs: readonly Tensor[], attributes: Attributes): Tensor[] {
-    const { definition } = this.#entry(name);
+  apply({ definition }: Named, inputs: readonly Tensor[], attributes: Attributes): Tensor[] {
     for (const input of inputs) this.check(input);
     return this.#apply(definition, inputs, attributes);
   }
@@ -133,18 +100,18 @@ export class Recorder {
         `${formatValue(value)} is no value of ${dtype}, which the other operand has; cast that first.`,
       );
     }
-    const tensor = new Tensor(this.#engine, SCALAR, dtype, undefined, NO_INPUTS);
+    const tensor = new Tensor(this.#engine, typeOf(SCALAR, dtype), undefined, NO_INPUTS);
     tensor.value = inDType(value, dtype);
     return tensor;
   }
 
   /** The values of a strided tensor in memory of their own. */
   contiguous(tensor: Tensor): Tensor {
-    return this.#push(this.#operations.plain(COPY), tensor.info, tensor.dtype, [tensor]);
+    return this.#push(operations.plain(COPY), tensor.type, [tensor]);
   }
 
   #apply(definition: OperatorDefinition, inputs: readonly Tensor[], attributes: Attributes): Tensor[] {
-    const operation = this.#operations.of(definition, attributes);
+    const operation = operations.of(definition, attributes);
     const checked = operation.attributes;
     checkInputCount(definition, inputs.length);
     const specs = definition.infer(inputs, checked);
@@ -160,14 +127,13 @@ export class Recorder {
     const info = shapeInfo(spec.shape);
     if (definition.kind === 'view') return [this.#view(operation, inputs[0] as Tensor, info)];
     if (definition.kind === 'fixed') for (const input of inputs) this.#engine.ensureStorage(input);
-    if (specs.length === 1) return [this.#push(operation, info, spec.dtype, inputs)];
+    if (specs.length === 1) return [this.#push(operation, typeOf(info, spec.dtype), inputs)];
     // Several outputs run, and get their memory, together: they are recorded before anything is submitted.
     const outputs: Tensor[] = [];
     for (let output = 0; output < specs.length; output++) {
       const { shape, dtype } = specs[output] as { shape: Shape; dtype: DType };
       const from = output === 0 ? inputs : [outputs[0] as Tensor];
-      const tensor = new Tensor(this.#engine, shapeInfo(shape), dtype, operation, from);
-      tensor.output = output;
+      const tensor = new Tensor(this.#engine, typeOf(shapeInfo(shape), dtype), operation, from);
       tensor.siblings = outputs;
       outputs.push(tensor);
       this.#submission.record(tensor);
@@ -183,7 +149,7 @@ export class Recorder {
   #inFloat32(definition: OperatorDefinition, inputs: readonly Tensor[], attributes: Attributes, specs: readonly TensorSpec[]): Tensor[] {
     const between: Tensor[] = [];
     const cast = (x: Tensor, dtype: DType): Tensor =>
-      this.#push(this.#operations.of(operatorByName('cast'), CASTS[dtype]), x.info, dtype, [x]);
+      this.#push(operations.of(operatorByName('cast'), CASTS[dtype]), typeOf(x.info, dtype), [x]);
     try {
       const wide = inputs.map((input) => {
         if (!isHalf(input.dtype)) return input;
@@ -204,8 +170,8 @@ export class Recorder {
     }
   }
 
-  #push(operation: Operation, info: ShapeInfo, dtype: DType, inputs: readonly Tensor[]): Tensor {
-    const tensor = new Tensor(this.#engine, info, dtype, operation, inputs);
+  #push(operation: Operation, type: TensorType, inputs: readonly Tensor[]): Tensor {
+    const tensor = new Tensor(this.#engine, type, operation, inputs);
     this.#submission.record(tensor);
     if (this.#submission.full) this.#submission.submitIfFull([tensor]);
     return tensor;
@@ -218,24 +184,26 @@ export class Recorder {
     const activation = attributes['activation'] as Activation;
     const plain = { transposeA: attributes['transposeA'], transposeB: attributes['transposeB'], activation: 'none' } as Attributes;
     this.#submission.submitEarly();
-    let result = this.#push(this.#operations.of(definition, plain), info, 'float32', [a, b]);
+    const type = typeOf(info, 'float32');
+    let result = this.#push(operations.of(definition, plain), type, [a, b]);
     const inner = a.info.dims[a.rank - (attributes['transposeA'] === true ? 2 : 1)] as number;
     this.#submission.countProduct(info.size * inner * PRODUCT_NS);
     if (bias !== undefined) {
       result.handle = false;
-      result = this.#push(this.#entry('add').plain, info, 'float32', [result, bias]);
+      result = this.#push(named('add').plain, type, [result, bias]);
     }
     if (activation !== undefined && activation !== 'none') {
       result.handle = false;
-      result = this.#push(this.#entry(activation).plain, info, 'float32', [result]);
+      result = this.#push(named(activation).plain, type, [result]);
     }
     return result;
   }
 
   #view(operation: Operation, x: Tensor, info: ShapeInfo): Tensor {
+    const type = typeOf(info, x.dtype);
     if (x.value !== undefined && x.storage === undefined) {
       if (info.size === 1) {
-        const tensor = new Tensor(this.#engine, info, x.dtype, undefined, NO_INPUTS);
+        const tensor = new Tensor(this.#engine, type, undefined, NO_INPUTS);
         tensor.value = x.value;
         return tensor;
       }
@@ -244,14 +212,12 @@ export class Recorder {
     if (x.storage !== undefined) {
       const view = composeView(operation.definition.name, operation.attributes, x.info, x, info);
       if (view !== undefined) {
-        const tensor = new Tensor(this.#engine, info, x.dtype, undefined, NO_INPUTS);
-        tensor.strides = view.strides;
-        tensor.offset = view.offset;
-        this.#lifetimes.settle(tensor, x.storage.retain());
+        const tensor = new Tensor(this.#engine, type, undefined, NO_INPUTS);
+        this.#lifetimes.settle(tensor, x.storage.retain(), view.strides, view.offset);
         return tensor;
       }
     }
-    return this.#push(operation, info, x.dtype, [x]);
+    return this.#push(operation, type, [x]);
   }
 
   /** What the composite that is being expanded has recorded so far. */
@@ -275,7 +241,7 @@ export class Recorder {
     const result = recorded as Tensor;
     if (!inputs.includes(result)) return result;
     // An expansion may be one of its inputs: that needs a handle of its own.
-    return this.#view(this.#operations.of(operatorByName('reshape'), { shape: result.shape }), result, result.info);
+    return this.#view(operations.of(operatorByName('reshape'), { shape: result.shape }), result, result.info);
   }
 
   /** How composite operators record what they consist of. */

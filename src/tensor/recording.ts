@@ -2,7 +2,7 @@ import { dtypeCode, type Graph, type GraphExternal, type GraphNode } from './gra
 import type { Operation } from './operations.ts';
 import { Interner } from './shape-info.ts';
 import { Sizes } from './sizes.ts';
-import { HASH_FACTOR, HASH_START, Tape } from './tape.ts';
+import { Tape } from './tape.ts';
 import type { Tensor } from './tensor.ts';
 import { isContiguous } from './view.ts';
 
@@ -36,9 +36,8 @@ export class Recording {
   readonly #tape = new Tape();
   /** The form with numbers for sizes. */
   readonly #generic = new Tape();
-  /** Integers of the part of the operations, and its hash. */
+  /** Integers of the part of the operations. */
   #recorded = 0;
-  #recordedHash = HASH_START;
   #live = 0;
 
   /** Nodes recorded. */
@@ -63,7 +62,6 @@ export class Recording {
     this.nodes.fill(undefined, 0, this.#count);
     this.externals.fill(undefined, 0, this.#externals);
     this.#count = this.#externals = this.#recorded = 0;
-    this.#recordedHash = HASH_START;
   }
 
   /** Records what is still wanted of the nodes again; for when tensors were numbered by another recording, or some are dead weight. */
@@ -88,23 +86,12 @@ export class Recording {
     if (this.#recorded + 3 + inputs.length > this.#tape.words.length) this.#tape.grow();
     const tape = this.#tape.words;
     let at = this.#recorded;
-    let hash = this.#recordedHash;
     tape[at] = operation.id;
-    hash = Math.imul(hash ^ operation.id, HASH_FACTOR);
-    const type = (tensor.info.id << 3) | dtypeCode(tensor.dtype);
-    tape[at + 1] = type;
-    hash = Math.imul(hash ^ type, HASH_FACTOR);
-    const shape = (inputs.length << 4) | tensor.output;
-    tape[at + 2] = shape;
-    hash = Math.imul(hash ^ shape, HASH_FACTOR);
+    tape[at + 1] = tensor.type.id;
+    tape[at + 2] = (inputs.length << 4) | tensor.output;
     at += 3;
-    for (let i = 0; i < inputs.length; i++) {
-      const { index } = inputs[i] as Tensor;
-      tape[at++] = index;
-      hash = Math.imul(hash ^ index, HASH_FACTOR);
-    }
+    for (let i = 0; i < inputs.length; i++) tape[at++] = (inputs[i] as Tensor).index;
     this.#recorded = at;
-    this.#recordedHash = hash;
   }
 
   /** Records an unfinished tensor, after what it is made from, unless that has been done. */
@@ -136,7 +123,7 @@ export class Recording {
 
   /** Completes the form: `target` is to get memory, and with `keep` everything that may be asked for. */
   close(target: Tensor | undefined, keep: boolean): void {
-    this.#tape.restart(this.#recorded, this.#recordedHash);
+    this.#tape.restart(this.#recorded);
     this.#target = target;
     this.#keep = keep;
     for (let i = 0; i < this.#externals; i++) this.#putExternal(this.#tape, this.externals[i] as Tensor, undefined);

@@ -1,5 +1,6 @@
-import type { Shape } from '../ops/define.ts';
+import type { DType, Shape } from '../ops/define.ts';
 import { elementCount, strides } from '../ops/shape.ts';
+import { dtypeCode } from './graph.ts';
 
 /** A shape that exists once: equal shapes are the same object, so comparing and naming them is cheap. */
 export interface ShapeInfo {
@@ -8,6 +9,27 @@ export interface ShapeInfo {
   readonly size: number;
   /** Row-major strides in elements. */
   readonly strides: readonly number[];
+  /** Tensors of this shape by their dtype (see typeOf). */
+  readonly types: (TensorType | undefined)[];
+}
+
+/** A shape and a dtype, which exist once together. */
+export interface TensorType {
+  readonly id: number;
+  readonly info: ShapeInfo;
+  readonly dtype: DType;
+  /** See dtypeCode. */
+  readonly code: number;
+}
+
+export function typeOf(info: ShapeInfo, dtype: DType): TensorType {
+  const code = dtypeCode(dtype);
+  let type = info.types[code];
+  if (type === undefined) {
+    type = { id: (info.id << 3) | code, info, dtype, code };
+    info.types[code] = type;
+  }
+  return type;
 }
 
 const known = new Map<string, ShapeInfo>();
@@ -23,7 +45,7 @@ export function shapeInfo(dims: Shape): ShapeInfo {
   let info = known.get(key);
   if (info === undefined) {
     const frozen = Object.freeze([...dims]);
-    info = { id: known.size, dims: frozen, size: elementCount(frozen), strides: Object.freeze(strides(frozen)) };
+    info = { id: known.size, dims: frozen, size: elementCount(frozen), strides: Object.freeze(strides(frozen)), types: [] };
     known.set(key, info);
     seen.set(frozen, info);
   }

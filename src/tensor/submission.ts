@@ -150,6 +150,7 @@ export class Submission {
     recording.close(target, keep);
     if (recording.live === 0) return;
     this.#counters.flushes++;
+    this.#lifetimes.beforeRun();
     const plan = this.#plans.find(recording, this.#system.fused);
     const queue = this.#system.queue(0);
     const first = queue.tail;
@@ -160,17 +161,14 @@ export class Submission {
     this.#runner.run(plan, recording.externals as readonly Tensor[], read, this.#onResult);
     this.#note(first, queue.tail);
     if (!awaited || plan.costNs > ALONE_NS) this.#system.device.ringDoorbell(plan.tiles);
-    // Readers first: what one that may still be asked for is made from has to stay.
-    for (let i = recording.count - 1; i >= 0; i--) this.#lifetimes.afterRun(recording.nodes[i] as Tensor);
+    this.#lifetimes.afterRun(recording.nodes, recording.count);
   }
 
   #running: Recording = this.#recording;
 
   readonly #onResult = (result: Result, storage: Storage, offset: number): void => {
     const tensor = this.#running.nodes[result.tag] as Tensor;
-    tensor.strides = result.strides;
-    tensor.offset = offset;
-    this.#lifetimes.settle(tensor, storage);
+    this.#lifetimes.settleResult(tensor, storage, result.strides, offset);
   };
 
   /** Submits what is recorded and resolves when all of it is complete. Rejects if any of what was submitted since the last sync() failed. */

@@ -1,27 +1,24 @@
-export const HASH_START = 0x811c9dc5;
-export const HASH_FACTOR = 0x01000193;
+const HASH_START = 0x811c9dc5;
+const HASH_FACTOR = 0x01000193;
 
 /** Copies lie many in one piece of memory, which is asked for once. They are let go in the order in which they were made. */
 const SLAB = 16_384;
 let slab = new Int32Array(0);
 let used = SLAB;
 
-/** A list of integers with a hash of them, to look things up by. It keeps its room when it is begun anew. */
+/** A list of integers, to look things up by. It keeps its room when it is begun anew. */
 export class Tape {
   words = new Int32Array(4096);
   length = 0;
-  hash = HASH_START;
 
-  /** Begins anew behind the first `length` integers, whose hash is `hash`. */
-  restart(length = 0, hash = HASH_START): void {
+  /** Begins anew behind the first `length` integers. */
+  restart(length = 0): void {
     this.length = length;
-    this.hash = hash;
   }
 
   put(value: number): void {
     if (this.length === this.words.length) this.grow();
     this.words[this.length++] = value;
-    this.hash = Math.imul(this.hash ^ value, HASH_FACTOR);
   }
 
   grow(): void {
@@ -44,10 +41,26 @@ export class Tape {
     return kept;
   }
 
-  equals(words: Int32Array): boolean {
-    const { length } = this;
-    if (words.length !== length) return false;
-    for (let i = 0; i < length; i++) if (words[i] !== this.words[i]) return false;
+  /** The same for lists that are equal. Of every fourth integer by itself: a product has not to wait for the one before. */
+  hash(): number {
+    const { words, length } = this;
+    let [a, b, c, d] = [HASH_START, HASH_START, HASH_START, HASH_START];
+    let i = 0;
+    for (; i + 4 <= length; i += 4) {
+      a = Math.imul(a ^ (words[i] as number), HASH_FACTOR);
+      b = Math.imul(b ^ (words[i + 1] as number), HASH_FACTOR);
+      c = Math.imul(c ^ (words[i + 2] as number), HASH_FACTOR);
+      d = Math.imul(d ^ (words[i + 3] as number), HASH_FACTOR);
+    }
+    for (; i < length; i++) a = Math.imul(a ^ (words[i] as number), HASH_FACTOR);
+    for (const part of [b, c, d, length]) a = Math.imul(a ^ part, HASH_FACTOR);
+    return a;
+  }
+
+  equals(others: Int32Array): boolean {
+    const { words, length } = this;
+    if (others.length !== length) return false;
+    for (let i = 0; i < length; i++) if (others[i] !== words[i]) return false;
     return true;
   }
 }

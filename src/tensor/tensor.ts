@@ -2,58 +2,166 @@ import type { Attributes, DType, Shape } from '../ops/define.ts';
 import type { HostData } from '../ops/host-tensor.ts';
 import type { Engine } from './engine.ts';
 import type { Operation } from './operations.ts';
-import type { ShapeInfo } from './shape-info.ts';
+import { NO_ATTRIBUTES, named } from './operations.ts';
+import type { ShapeInfo, TensorType } from './shape-info.ts';
 import type { Storage } from './storage.ts';
 
 export const NO_INPUTS: readonly Tensor[] = [];
-export const NO_ATTRIBUTES: Attributes = Object.freeze({});
+
+/** Where values lie in memory: strides and offset in elements. */
+interface Place {
+  readonly storage: Storage;
+  readonly strides: readonly number[];
+  readonly offset: number;
+}
+
+// Operators that are looked up once.
+const ADD = named('add');
+const SUB = named('sub');
+const MUL = named('mul');
+const DIV = named('div');
+const POW = named('pow');
+const MAXIMUM = named('maximum');
+const MINIMUM = named('minimum');
+const NEG = named('neg');
+const EXP = named('exp');
+const LOG = named('log');
+const SQRT = named('sqrt');
+const RSQRT = named('rsqrt');
+const SQUARE = named('square');
+const TANH = named('tanh');
+const SIGMOID = named('sigmoid');
+const RELU = named('relu');
+const GELU = named('gelu');
+const SILU = named('silu');
+
+// Bits of `Tensor.state`.
+const HANDLE = 1;
+const CONSTANT = 2;
+const SKIPPED = 4;
+const TRACKED = 8;
+const WATCHED = 16;
+const KEPT = 32;
 
 /**
  * A lazy tensor. An operation on tensors is recorded and nothing runs until a value is needed; then
- * what was recorded is planned, fused and submitted. It is also the node of the recorded computation.
+ * what was recorded is planned, fused and submitted. It is also the node of the recorded computation, most of which
+ * never get memory: so it is small, which is most of what recording costs.
  *
  * Dispose of tensors, or make them inside `tidy`; one that becomes garbage is freed in the end as well.
  */
 export class Tensor {
   /** @internal */ readonly engine: Engine;
-  /** @internal */ readonly info: ShapeInfo;
-  readonly dtype: DType;
+  /** @internal Shape and dtype. */ readonly type: TensorType;
   /** @internal What makes it; undefined for a leaf, and once it has run. */ operation: Operation | undefined;
   /** @internal */ inputs: readonly Tensor[];
-  /** @internal Which output of its only input it is; 0: it is a value of its own. */ output = 0;
   /** @internal All outputs of its operator, where that has several. */ siblings: readonly Tensor[] | undefined = undefined;
-  /** @internal Memory, once it has any. */ storage: Storage | undefined = undefined;
-  /** @internal */ strides: readonly number[];
-  /** @internal */ offset = 0;
+  /** @internal Memory, once it has any. */ place: Place | undefined = undefined;
   /** @internal The value of a leaf of one element that the host knows. */ value: number | undefined = undefined;
-  /** @internal Part of the form of a computation rather than a parameter of it. */ constant = false;
-  /** @internal The caller may still ask for it. */ handle = true;
+  /** @internal */ state = HANDLE;
   /** @internal Recorded operations that need it and have not run. */ uses = 0;
-  /** @internal Planned without memory of its own in an earlier flush; the next that needs it keeps it. */ skipped = false;
   /** @internal The recording that it is numbered in, and its number there; ~k: external k. */ window = 0;
   /** @internal */ index = 0;
-  /** @internal Freed when it becomes garbage; others belong to a scope or to a caller who disposes of them. */ tracked = false;
 
   /** @internal */
-  constructor(engine: Engine, info: ShapeInfo, dtype: DType, operation: Operation | undefined, inputs: readonly Tensor[]) {
+  constructor(engine: Engine, type: TensorType, operation: Operation | undefined, inputs: readonly Tensor[]) {
     this.engine = engine;
-    this.info = info;
-    this.dtype = dtype;
+    this.type = type;
     this.operation = operation;
     this.inputs = inputs;
-    this.strides = info.strides;
+  }
+
+  get dtype(): DType {
+    return this.type.dtype;
+  }
+
+  /** @internal */
+  get info(): ShapeInfo {
+    return this.type.info;
+  }
+
+  /** @internal Which output of its only input it is; 0: it is a value of its own. */
+  get output(): number {
+    return this.siblings === undefined ? 0 : this.siblings.indexOf(this);
+  }
+
+  /** @internal */
+  get storage(): Storage | undefined {
+    return this.place?.storage;
+  }
+
+  /** @internal */
+  get strides(): readonly number[] {
+    return this.place === undefined ? this.type.info.strides : this.place.strides;
+  }
+
+  /** @internal */
+  get offset(): number {
+    return this.place === undefined ? 0 : this.place.offset;
+  }
+
+  /** @internal The caller may still ask for it. */
+  get handle(): boolean {
+    return (this.state & HANDLE) !== 0;
+  }
+  set handle(on: boolean) {
+    this.#set(HANDLE, on);
+  }
+
+  /** @internal Part of the form of a computation rather than a parameter of it. */
+  get constant(): boolean {
+    return (this.state & CONSTANT) !== 0;
+  }
+  set constant(on: boolean) {
+    this.#set(CONSTANT, on);
+  }
+
+  /** @internal Planned without memory of its own in an earlier flush; the next that needs it keeps it. */
+  get skipped(): boolean {
+    return (this.state & SKIPPED) !== 0;
+  }
+  set skipped(on: boolean) {
+    this.#set(SKIPPED, on);
+  }
+
+  /** @internal Freed when it becomes garbage; others belong to a scope or to a caller who disposes of them. */
+  get tracked(): boolean {
+    return (this.state & TRACKED) !== 0;
+  }
+  set tracked(on: boolean) {
+    this.#set(TRACKED, on);
+  }
+
+  /** @internal Of a tracked one: that is seen to already. */
+  get watched(): boolean {
+    return (this.state & WATCHED) !== 0;
+  }
+  set watched(on: boolean) {
+    this.#set(WATCHED, on);
+  }
+
+  /** @internal A scope that is being left hands it on. */
+  get kept(): boolean {
+    return (this.state & KEPT) !== 0;
+  }
+  set kept(on: boolean) {
+    this.#set(KEPT, on);
+  }
+
+  #set(bit: number, on: boolean): void {
+    this.state = on ? this.state | bit : this.state & ~bit;
   }
 
   get shape(): Shape {
-    return this.info.dims;
+    return this.type.info.dims;
   }
 
   get size(): number {
-    return this.info.size;
+    return this.type.info.size;
   }
 
   get rank(): number {
-    return this.info.dims.length;
+    return this.type.info.dims.length;
   }
 
   get disposed(): boolean {
@@ -90,58 +198,58 @@ export class Tensor {
   }
 
   add(other: Tensor | number): Tensor {
-    return this.engine.binary('add', this, other);
+    return this.engine.binary(ADD, this, other);
   }
   sub(other: Tensor | number): Tensor {
-    return this.engine.binary('sub', this, other);
+    return this.engine.binary(SUB, this, other);
   }
   mul(other: Tensor | number): Tensor {
-    return this.engine.binary('mul', this, other);
+    return this.engine.binary(MUL, this, other);
   }
   div(other: Tensor | number): Tensor {
-    return this.engine.binary('div', this, other);
+    return this.engine.binary(DIV, this, other);
   }
   pow(other: Tensor | number): Tensor {
-    return this.engine.binary('pow', this, other);
+    return this.engine.binary(POW, this, other);
   }
   maximum(other: Tensor | number): Tensor {
-    return this.engine.binary('maximum', this, other);
+    return this.engine.binary(MAXIMUM, this, other);
   }
   minimum(other: Tensor | number): Tensor {
-    return this.engine.binary('minimum', this, other);
+    return this.engine.binary(MINIMUM, this, other);
   }
   neg(): Tensor {
-    return this.engine.unary('neg', this);
+    return this.engine.unary(NEG, this);
   }
   exp(): Tensor {
-    return this.engine.unary('exp', this);
+    return this.engine.unary(EXP, this);
   }
   log(): Tensor {
-    return this.engine.unary('log', this);
+    return this.engine.unary(LOG, this);
   }
   sqrt(): Tensor {
-    return this.engine.unary('sqrt', this);
+    return this.engine.unary(SQRT, this);
   }
   rsqrt(): Tensor {
-    return this.engine.unary('rsqrt', this);
+    return this.engine.unary(RSQRT, this);
   }
   square(): Tensor {
-    return this.engine.unary('square', this);
+    return this.engine.unary(SQUARE, this);
   }
   tanh(): Tensor {
-    return this.engine.unary('tanh', this);
+    return this.engine.unary(TANH, this);
   }
   sigmoid(): Tensor {
-    return this.engine.unary('sigmoid', this);
+    return this.engine.unary(SIGMOID, this);
   }
   relu(): Tensor {
-    return this.engine.unary('relu', this);
+    return this.engine.unary(RELU, this);
   }
   gelu(): Tensor {
-    return this.engine.unary('gelu', this);
+    return this.engine.unary(GELU, this);
   }
   silu(): Tensor {
-    return this.engine.unary('silu', this);
+    return this.engine.unary(SILU, this);
   }
   cast(dtype: DType): Tensor {
     return this.apply('cast', NO_INPUTS, { dtype });
