@@ -2,6 +2,7 @@ import { descriptor } from './descriptor.ts';
 import { control, operatorSlot, queueRecord, traceRecord, workerRecord } from './records.ts';
 import {
   ABI_VERSION,
+  CHANGE,
   CONTROL_ADDRESS,
   FLAG,
   FUNCTION_SLOTS,
@@ -17,7 +18,7 @@ import {
 import { numbersToC, numbersToConstants, structToC, structToConstants } from './struct.ts';
 
 const STRUCTS = [descriptor, control, queueRecord, workerRecord, operatorSlot, traceRecord];
-const NUMBERS = { STATUS, FLAG, WORKER_STATE, TILE, SLOT_STATE };
+const NUMBERS = { STATUS, FLAG, WORKER_STATE, TILE, SLOT_STATE, CHANGE };
 const LIMITS = { ABI_VERSION, CONTROL_ADDRESS, FUNCTION_SLOTS, MAX_TILES, NO_QUEUE, OPERATOR_SLOTS, SCRATCH_BYTES };
 
 /** The CUDA (and C) header of everything in this folder. */

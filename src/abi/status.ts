@@ -60,6 +60,16 @@ export const SLOT_STATE = {
   KILLED: 1,
 } as const;
 
+/** What a control task does: the first word of its parameters. Words of each: see `runtime/operators.ts`, and for ENTER the cuda device. */
+export const CHANGE = {
+  /** A slot holds another function, or none. */
+  PUBLISH: 1,
+  KILL: 2,
+  REVIVE: 3,
+  /** A function's number stands for other code. Devices whose functions are installed by their host have no such change. */
+  ENTER: 4,
+} as const;
+
 /** No queue: the value of an unused entry of `dependencyQueues`. */
 export const NO_QUEUE = 255;
 

@@ -127,6 +127,9 @@ export interface Artifact {
   readonly bytes: Uint8Array;
 }
 
+/** Submits a control task with these parameters. @throws GPUOS_SHUT_DOWN, GPUOS_DEVICE_LOST */
+export type SubmitChange = (pointers: readonly number[], words: readonly number[]) => void;
+
 /** Memory that a heap draws from. It is there from `start` to `end`, and grows on demand up to `limit`. */
 export interface MemorySpace {
   readonly start: number;
@@ -194,6 +197,11 @@ export interface Device {
   signature(program: Program): string;
   /** Makes code callable under a new function index by every worker that has reached the returned epoch. */
   install(artifact: Artifact): { readonly fn: number; readonly epoch: number };
+  /**
+   * For a device whose functions are entered by control tasks (CHANGE.ENTER): the runtime gives it the way to submit one,
+   * in order with all that it submits itself to the first queue.
+   */
+  setChanges?(submit: SubmitChange): void;
   /** The function index is no longer in use by any task. */
   uninstall(fn: number): void;
   /** The newest table epoch. */

@@ -1,11 +1,9 @@
-import { FLAG, OPERATOR_SLOTS } from '../abi/status.ts';
+import { CHANGE, FLAG, OPERATOR_SLOTS } from '../abi/status.ts';
 import { programLayout } from '../ops/program.ts';
 import type { Device } from '../backends/backend.ts';
 import { GpuosError } from '../errors.ts';
 import type { Program } from '../ops/program.ts';
 import { NO_ORDER, type Queue } from './queue.ts';
-
-const CONTROL = { PUBLISH: 1, KILL: 2, REVIVE: 3 } as const;
 
 /** An operator that inject() put into the table. */
 export interface InjectedOperator {
@@ -81,6 +79,7 @@ export class Operators {
       };
     }
     this.#controlSlot = this.builtIn('controlTable');
+    host.device.setChanges?.((pointers, words) => this.#change(pointers, words, false));
   }
 
   /** Slot of a built-in device function. */
@@ -199,8 +198,8 @@ export class Operators {
     this.#slots[slot.id] = undefined;
     if (slot.pinned) this.#pinnedCount--;
     // A kill that was never revived must not pass to the slot's next operator.
-    if (slot.killed) this.#control(CONTROL.REVIVE, slot.id);
-    const flip = this.#control(CONTROL.PUBLISH, slot.id, 0, slot.version + 1);
+    if (slot.killed) this.#control(CHANGE.REVIVE, slot.id);
+    const flip = this.#control(CHANGE.PUBLISH, slot.id, 0, slot.version + 1);
     this.#retired.push({ fn: slot.fn, flip, slot: slot.id, positions: undefined });
   }
 
@@ -238,12 +237,16 @@ export class Operators {
 
   #publish(slot: Slot, wake = true): number {
     this.#injections++;
-    return this.#control(CONTROL.PUBLISH, slot.id, slot.fn, slot.version, wake);
+    return this.#control(CHANGE.PUBLISH, slot.id, slot.fn, slot.version, wake);
   }
 
   #control(kind: number, id: number, fn = 0, version = 0, wake = true): number {
-    const queue = this.#host.queues[0] as Queue;
-    const sequence = queue.writeInline(this.#controlSlot, 1, [], [kind, id, fn, version], NO_ORDER, FLAG.BARRIER);
+    return this.#change([], [kind, id, fn, version], wake);
+  }
+
+  /** Submits a control task; returns its sequence in the first queue. */
+  #change(pointers: readonly number[], words: readonly number[], wake: boolean): number {
+    const sequence = (this.#host.queues[0] as Queue).writeInline(this.#controlSlot, 1, pointers, words, NO_ORDER, FLAG.BARRIER);
     if (wake) this.#host.device.ringDoorbell(1);
     return sequence;
   }
@@ -253,13 +256,13 @@ export class Operators {
     const slot = this.#get(id);
     if (id === this.#controlSlot) throw new GpuosError('GPUOS_BAD_OPTION', 'The operator that changes the table cannot be killed.');
     slot.killed = true;
-    return this.#control(CONTROL.KILL, id);
+    return this.#control(CHANGE.KILL, id);
   }
 
   revive(id: number): number {
     const slot = this.#get(id);
     slot.killed = false;
-    return this.#control(CONTROL.REVIVE, id);
+    return this.#control(CHANGE.REVIVE, id);
   }
 
   /**

@@ -1,11 +1,21 @@
 import { GpuosError } from '../../errors.ts';
 import type { Program } from '../../ops/program.ts';
-import type { Artifact, Device, HelpResult, KernelCall, MemorySpace, MemoryViews, QueueAddresses, WorkerStatus } from '../backend.ts';
+import type {
+  Artifact,
+  Device,
+  HelpResult,
+  KernelCall,
+  MemorySpace,
+  MemoryViews,
+  QueueAddresses,
+  SubmitChange,
+  WorkerStatus,
+} from '../backend.ts';
 import { acceptsHalves, acceptsStrides, KERNELS, lower, lowerCopy } from '../lowering/index.ts';
 import { PRODUCT_TYPES } from './cublas.ts';
-import type { Functions, InjectionMode } from './injection/functions.ts';
+import { BYTECODE_BYTES, type Functions, type InjectionMode, signatureOf } from './injection/functions.ts';
 import { type Injection, type StartedKernel, startKernel } from './injection/start.ts';
-import { planSegment, type SegmentLayout } from './layout.ts';
+import { planSegment } from './layout.ts';
 import { KERNEL } from './process/channel.ts';
 import type { DeviceProcess } from './process/device-process.ts';
 import { SharedSegment } from './process/segment.ts';
@@ -79,7 +89,9 @@ export class CudaDevice implements Device {
   /** @throws GPUOS_CUDA_UNAVAILABLE, GPUOS_CUDA_TOO_OLD, GPUOS_OUT_OF_MEMORY, GPUOS_BAD_OPTION, CudaError */
   constructor(options: CudaDeviceOptions) {
     const layout = planSegment(options);
-    this.#segment = shareMemory(layout);
+    // Behind what the kernel knows of come programs for its interpreter on their way to it, then the rest.
+    const rest = layout.end + BYTECODE_BYTES;
+    this.#segment = shareMemory(rest);
     const buffer = this.#segment.view;
     this.#views = { u32: new Uint32Array(buffer), i32: new Int32Array(buffer), f32: new Float32Array(buffer), bytes: buffer.byteLength };
     const bytes = options.memoryMib * MIB;
@@ -89,6 +101,7 @@ export class CudaDevice implements Device {
       kernel = startKernel({
         segment: this.#segment,
         layout,
+        staging: layout.end,
         bytes,
         names: NAMES,
         cudaHome: options.cudaHome,
@@ -104,7 +117,7 @@ export class CudaDevice implements Device {
       this.memory = fixedSpace(kernel.memory, kernel.memory + bytes);
       const { info } = this.#process;
       this.viewBase = info.segmentAddress;
-      this.hostMemory = fixedSpace(this.viewBase + layout.end, this.viewBase + this.#segment.bytes);
+      this.hostMemory = fixedSpace(this.viewBase + rest, this.viewBase + this.#segment.bytes);
       this.queues = layout.queueList.map((queue) => ({ ...queue, slots: layout.slots }));
       const { products: report } = kernel.answer;
       if (mode !== 'off' && report !== undefined) {
@@ -141,6 +154,7 @@ export class CudaDevice implements Device {
   }
 
   help(): HelpResult {
+    this.#functions.whileWaiting?.();
     return { ran: 0, found: 'nothing' };
   }
 
@@ -157,7 +171,7 @@ export class CudaDevice implements Device {
   }
 
   signature(program: Program): string {
-    return JSON.stringify(program);
+    return signatureOf(program);
   }
 
   install(artifact: Artifact): { fn: number; epoch: number } {
@@ -166,6 +180,10 @@ export class CudaDevice implements Device {
 
   uninstall(fn: number): void {
     this.#functions.uninstall(fn);
+  }
+
+  setChanges(submit: SubmitChange): void {
+    this.#functions.setChanges?.(submit);
   }
 
   /** Whether the blocks are there, looked at now; they keep no counters of their own yet. */
@@ -207,10 +225,10 @@ export class CudaDevice implements Device {
 }
 
 /** @throws GPUOS_OUT_OF_MEMORY where even the least is refused */
-function shareMemory(layout: SegmentLayout): SharedSegment {
+function shareMemory(least: number): SharedSegment {
   for (const [i, mib] of SHARED_MIB.entries()) {
     try {
-      return SharedSegment.create(Math.ceil((layout.end + mib * MIB) / PAGE_BYTES) * PAGE_BYTES);
+      return SharedSegment.create(Math.ceil((least + mib * MIB) / PAGE_BYTES) * PAGE_BYTES);
     } catch (error) {
       if (i === SHARED_MIB.length - 1 || !(error instanceof GpuosError) || error.code !== 'GPUOS_OUT_OF_MEMORY') throw error;
     }

@@ -108,16 +108,37 @@ __device__ bool others_complete(const ResidentArguments &a, const gpuos_descript
   return true;
 }
 
-// Publishes, kills or revives an operator, and ends the control task. Words: kind, slot, function, version.
+// Has a function's number stand for other code, of which nothing is called yet, or which computes the same. Words: kind,
+// function, address, data, bytes that are copied to where the data is from the first pointer, which is in the segment:
+// the interpreter's program. All lanes.
+__device__ uint32_t enter_function(const ResidentArguments &a, const gpuos_descriptor *d) {
+  const uint32_t lane = threadIdx.x & 31;
+  const uint32_t fn = d->words[1];
+  if (fn >= GPUOS_FUNCTION_SLOTS) return GPUOS_STATUS_OUT_OF_RANGE_ID;
+  const uint64_t address = static_cast<uint64_t>(d->words[3]) << 32 | d->words[2];
+  const uint64_t data = static_cast<uint64_t>(d->words[5]) << 32 | d->words[4];
+  const uint4 *from = reinterpret_cast<const uint4 *>(d->pointers[0]);
+  for (uint32_t i = lane; i < d->words[6] / 16; i += 32) reinterpret_cast<uint4 *>(data)[i] = load_host(from + i);
+  // What every lane has copied comes before the entry, by the fence before the end of this task.
+  __syncwarp();
+  if (lane != 0) return GPUOS_STATUS_OK;
+  // The data is the same where the function may be running.
+  store_relaxed(&a.functions[fn].data, data);
+  store_relaxed(&a.functions[fn].address, address);
+  return GPUOS_STATUS_OK;
+}
+
+// Publishes, kills or revives an operator, and ends the control task. Words: kind, slot, function, version. One lane.
 __device__ void change_table(const ResidentArguments &a, Dispatching &common, const gpuos_descriptor *d, uint32_t queue, uint32_t sequence) {
   const uint32_t slot = d->words[1];
   uint32_t status = GPUOS_STATUS_OK;
-  if (slot >= GPUOS_OPERATOR_SLOTS || (d->words[0] == 1 && d->words[2] >= GPUOS_FUNCTION_SLOTS)) status = GPUOS_STATUS_OUT_OF_RANGE_ID;
-  else if (d->words[0] == 1) {
+  if (slot >= GPUOS_OPERATOR_SLOTS || (d->words[0] == GPUOS_CHANGE_PUBLISH && d->words[2] >= GPUOS_FUNCTION_SLOTS)) {
+    status = GPUOS_STATUS_OUT_OF_RANGE_ID;
+  } else if (d->words[0] == GPUOS_CHANGE_PUBLISH) {
     common.table[slot] = (common.table[slot] & GPUOS_KILLED) | static_cast<uint16_t>(d->words[2]);
     store_relaxed(reinterpret_cast<uint64_t *>(&a.table[slot]), (static_cast<uint64_t>(d->words[3]) << 32) | d->words[2]);
-  } else if (d->words[0] == 2 || d->words[0] == 3) {
-    const bool killed = d->words[0] == 2;
+  } else if (d->words[0] == GPUOS_CHANGE_KILL || d->words[0] == GPUOS_CHANGE_REVIVE) {
+    const bool killed = d->words[0] == GPUOS_CHANGE_KILL;
     common.table[slot] = (common.table[slot] & ~GPUOS_KILLED) | (killed ? GPUOS_KILLED : 0);
     store_relaxed(&a.killed[slot], killed ? 1 : 0);
   } else {
@@ -239,7 +260,14 @@ __device__ uint32_t admit(const ResidentArguments &a, Dispatching &common, Shard
   const uint32_t controls = __ballot_sync(0xffffffffu, control);
   const uint32_t waiting = __ballot_sync(0xffffffffu, waits);
   if ((controls & 1) != 0) {
-    if (lane == 0) change_table(a, common, d, queue, head);
+    // That of the task at the head, which every lane reads.
+    const gpuos_descriptor *change = staged(shard, 0);
+    if (change->words[0] == GPUOS_CHANGE_ENTER) {
+      const uint32_t status = enter_function(a, change);
+      if (lane == 0) publish_end(a, queue, head, status);
+    } else if (lane == 0) {
+      change_table(a, common, change, queue, head);
+    }
     __syncwarp();
     return 1;
   }

@@ -1,6 +1,6 @@
 import { GpuosError } from '../../../errors.ts';
 import type { Program } from '../../../ops/program.ts';
-import type { Artifact } from '../../backend.ts';
+import type { Artifact, SubmitChange } from '../../backend.ts';
 import { encodeProgram } from '../interpreter/index.ts';
 import type { Address } from '../library.ts';
 
@@ -24,6 +24,21 @@ export interface Functions {
   install(artifact: Artifact): number;
   /** No task names it any more. */
   uninstall(fn: number): void;
+  /** The way to change entries by tasks of the ring; before anything is installed. */
+  setChanges?(submit: SubmitChange): void;
+  /** Called in every turn of a wait for the device: a program that only waits gives the event loop no turns. */
+  whileWaiting?(): void;
+}
+
+const signatures = new WeakMap<Program, string>();
+
+/** Equal programs have equal ones. Asked for more than once in a program's life. */
+export function signatureOf(program: Program): string {
+  const known = signatures.get(program);
+  if (known !== undefined) return known;
+  const signature = JSON.stringify(program);
+  signatures.set(program, signature);
+  return signature;
 }
 
 /** A program in both forms: bytecode that runs at once, and the text that is compiled meanwhile. */

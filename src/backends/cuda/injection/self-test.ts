@@ -6,13 +6,13 @@
 import { readFileSync } from 'node:fs';
 import { descriptor } from '../../../abi/descriptor.ts';
 import { queueRecord } from '../../../abi/records.ts';
-import { FUNCTION_SLOTS, MAX_TILES, NO_QUEUE, OPERATOR_SLOTS, STATUS } from '../../../abi/status.ts';
+import { CHANGE, FUNCTION_SLOTS, MAX_TILES, NO_QUEUE, OPERATOR_SLOTS, STATUS } from '../../../abi/status.ts';
 import { GpuosError } from '../../../errors.ts';
 import { ImageCache } from '../image-cache.ts';
 import type { SegmentLayout } from '../layout.ts';
 import type { Address } from '../library.ts';
 import type { DeviceProcess } from '../process/device-process.ts';
-import { KERNEL_LIMITS, KERNEL_SIZES, type ResidentStarted } from '../resident.ts';
+import { KERNEL_LIMITS, type ResidentStarted } from '../resident.ts';
 import { OPERATOR_OPTIONS, operatorHeaders } from '../source.ts';
 
 const SYMBOL = 'gpuos_operator';
@@ -22,14 +22,13 @@ export const selfTestSource = (version: number): string => `#define VERSION ${ve
 
 /** What is placed, in this order, each at an address of its own; the slot is given to each in turn. */
 const VERSIONS = [1, 1, 2] as const;
-/** Tasks in every queue: the kernel's sequences begin so many before the program's. A slot is set, its operator run; and emptied. */
-export const SELF_TEST_TASKS = 2 * VERSIONS.length + 1;
+/** Tasks in every queue: the kernel's sequences begin so many before the program's. A function is entered, a slot set, its operator run; and all emptied. */
+export const SELF_TEST_TASKS = 3 * VERSIONS.length + VERSIONS.length + 1;
 /** The last ones, which programs reach last. */
 const SLOT = OPERATOR_SLOTS - 1;
 const FUNCTION = FUNCTION_SLOTS - VERSIONS.length;
 /** It is a matter of microseconds; a device that other programs use takes turns. Longer, and it is taken for a hang. */
 const LIMIT_MS = 10_000;
-const PUBLISH = 1;
 
 export interface SelfTestParts {
   readonly process: DeviceProcess;
@@ -78,21 +77,22 @@ class SelfTest {
       for (const [i, version] of VERSIONS.entries()) {
         const placed = this.#place(version);
         if (typeof placed === 'string') return placed;
-        this.#enter(FUNCTION + i, placed);
-        this.#submit(2 * i, { operator: controlSlot, words: [PUBLISH, SLOT, FUNCTION + i, i] });
+        this.#enter(3 * i, FUNCTION + i, placed);
+        this.#submit(3 * i + 1, { operator: controlSlot, words: [CHANGE.PUBLISH, SLOT, FUNCTION + i, i] });
         const seed = 0x9e37_79b9 * (i + 1);
         words.fill(-1, this.#results.word, this.#results.word + tiles);
-        this.#submit(2 * i + 1, { operator: SLOT, pointer: this.#results.address, words: [seed], tiles });
-        const wrong = this.#completes(2 * i) ?? this.#completes(2 * i + 1) ?? this.#check(version, seed, tiles);
+        this.#submit(3 * i + 2, { operator: SLOT, pointer: this.#results.address, words: [seed], tiles });
+        const wrong =
+          this.#completes(3 * i) ?? this.#completes(3 * i + 1) ?? this.#completes(3 * i + 2) ?? this.#check(version, seed, tiles);
         if (wrong !== undefined) return wrong;
       }
-      this.#submit(SELF_TEST_TASKS - 1, { operator: controlSlot, words: [PUBLISH, SLOT, 0, 0] });
+      const last = SELF_TEST_TASKS - 1;
+      for (const i of VERSIONS.keys()) this.#enter(last - VERSIONS.length + i, FUNCTION + i, 0);
+      this.#submit(last, { operator: controlSlot, words: [CHANGE.PUBLISH, SLOT, 0, 0] });
       for (let queue = 1; queue < layout.queues; queue++) {
         for (let task = 0; task < SELF_TEST_TASKS; task++) this.#submit(task, { operator: nopSlot, words: [0] }, queue);
       }
-      const wrong = this.#settles();
-      if (wrong === undefined) for (const i of VERSIONS.keys()) this.#enter(FUNCTION + i, 0);
-      return wrong;
+      return this.#settles();
     } finally {
       if (process.lost === undefined) words.fill(0, this.#results.word, this.#results.word + tiles);
     }
@@ -115,10 +115,9 @@ class SelfTest {
     return `its operator cannot be placed: ${answer.refused.map(({ message }) => message).join(' ')}`;
   }
 
-  #enter(fn: number, address: Address): void {
-    const { process, started } = this.#parts;
-    const payload = new Uint8Array(new BigUint64Array([BigInt(address), 0n]).buffer);
-    process.call('write', { address: started.functions + fn * KERNEL_SIZES.FunctionEntry, payload });
+  #enter(task: number, fn: number, address: Address): void {
+    const words = [CHANGE.ENTER, fn, address >>> 0, Math.floor(address / 2 ** 32), 0, 0, 0];
+    this.#submit(task, { operator: this.#parts.controlSlot, words });
   }
 
   #submit(task: number, { operator, pointer = 0, words, tiles = 1 }: Task, queue = 0): void {

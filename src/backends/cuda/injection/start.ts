@@ -1,6 +1,5 @@
 import { FUNCTION_SLOTS } from '../../../abi/status.ts';
 import { GpuosError } from '../../../errors.ts';
-import { FunctionTable } from '../function-table.ts';
 import { ImageCache } from '../image-cache.ts';
 import { type SegmentLayout, writeSegment } from '../layout.ts';
 import type { Address } from '../library.ts';
@@ -9,6 +8,7 @@ import { childState } from '../process/libc.ts';
 import type { Answer, Ask } from '../process/requests.ts';
 import type { SharedSegment } from '../process/segment.ts';
 import type { ResidentStart, ResidentStarted } from '../resident.ts';
+import { DirectFunctions, type Staging } from './direct.ts';
 import { BYTECODE_BYTES, type Functions, type InjectionMode } from './functions.ts';
 import { RelaunchFunctions } from './relaunch.ts';
 import { residentImage } from './resident-image.ts';
@@ -25,6 +25,8 @@ export interface KernelOptions {
   readonly layout: SegmentLayout;
   /** Device memory for tensors. */
   readonly bytes: number;
+  /** BYTECODE_BYTES of the segment, from here on. */
+  readonly staging: number;
   readonly cudaHome: string | undefined;
   readonly cacheFolder: string;
   /** Whether programs run interpreted while they are compiled. */
@@ -143,10 +145,19 @@ function launch(process: DeviceProcess, cache: ImageCache, options: KernelOption
   const started = answer.started as unknown as ResidentStarted;
   // Slot i has function i + 1; behind the last of them stands the one that is never called.
   const numbers = { first: names.length + 2, limit: FUNCTION_SLOTS, bytecode, tiered: options.tiered };
-  const { functions: table, interpreter, registers, stackBytes } = started;
+  const { interpreter, registers, stackBytes } = started;
   const functions =
     injection.mode === 'relaunch'
       ? new RelaunchFunctions(process, cache, numbers)
-      : new FunctionTable(process, cache, { ...numbers, table, interpreter, budget: { registers, stackBytes } });
+      : new DirectFunctions(process, cache, {
+          ...numbers,
+          interpreter,
+          budget: { registers, stackBytes },
+          staging: stagingOf(process, options),
+        });
   return { process, answer, started, memory, functions, injection };
+}
+
+function stagingOf(process: DeviceProcess, { segment, staging }: KernelOptions): Staging {
+  return { view: segment.view, offset: staging, address: process.info.segmentAddress + staging };
 }
