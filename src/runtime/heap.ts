@@ -58,16 +58,18 @@ export class Heap {
     return this.#held;
   }
 
+  /** The most that it can hold. */
+  get capacityBytes(): number {
+    return this.#space.limit - this.#space.start;
+  }
+
   /**
    * A block of at least `bytes`. Prefers one whose last use is before `mark`; with `idle` it takes no
    * other, so that the host may write it at once.
    * @throws GPUOS_OUT_OF_MEMORY with the sizes
    */
   allocate(bytes: number, mark: number, idle = false): Block {
-    if (this.#waiting.length > 0) this.#releaseIdle();
-    const size = sizeClass(bytes);
-    const block =
-      this.#reuse(size, mark, idle) ?? this.#reuseSimilar(size, mark) ?? this.#extend(size) ?? this.#reuseLarger(size, mark, idle);
+    const block = this.tryAllocate(bytes, mark, idle);
     if (block === undefined) {
       const mib = (value: number): string => `${(value / 2 ** 20).toFixed(1)} MiB`;
       throw new GpuosError(
@@ -75,7 +77,16 @@ export class Heap {
         `${mib(bytes)} asked for; ${mib(this.#used)} are in use, ${mib(this.#held - this.#used)} are free in other sizes, and the device may hold ${mib(this.#space.limit - this.#space.start)}.`,
       );
     }
-    this.#used += block.bytes;
+    return block;
+  }
+
+  /** The same; undefined if there is none. */
+  tryAllocate(bytes: number, mark: number, idle = false): Block | undefined {
+    if (this.#waiting.length > 0) this.#releaseIdle();
+    const size = sizeClass(bytes);
+    const block =
+      this.#reuse(size, mark, idle) ?? this.#reuseSimilar(size, mark) ?? this.#extend(size) ?? this.#reuseLarger(size, mark, idle);
+    if (block !== undefined) this.#used += block.bytes;
     return block;
   }
 

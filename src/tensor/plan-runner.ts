@@ -7,9 +7,9 @@ import type { Dependency, Order, Queue } from '../runtime/queue.ts';
 import type { System } from '../runtime/system.ts';
 import type { EngineCounters } from './engine.ts';
 import type { Packing } from './drafts.ts';
+import { allocateParams, submitCall } from './parameters.ts';
 import { NO_OPERAND, type Plan, type Result, type Stage, type Step } from './plan.ts';
 import { Storage } from './storage.ts';
-import { submitCall } from './transfers.ts';
 import type { Tensor } from './tensor.ts';
 
 /** One list of each length that a descriptor can name, written anew for every step: the ring copies them. */
@@ -23,6 +23,8 @@ function dependencyFailed(cause: unknown): GpuosError {
 
 /** A value of this size that is about to be read is written to the host by the kernel that computes it, rather than copied after it. */
 const NEAR_BYTES = 65_536;
+/** As long as no more of that memory is in use, half of which values pass through. */
+const NEAR_SHARE = 0.75;
 
 /** Length of a stage's parameter block. */
 function paramBytes({ pointers, words }: Stage): number {
@@ -71,16 +73,16 @@ export class PlanRunner {
     try {
       for (let i = 0; i < plan.owned.length; i++) {
         const { bytes } = plan.owned[i] as Plan['owned'][number];
-        const target = i === near && bytes <= NEAR_BYTES ? hostHeap : heap;
-        const block = target.allocate(bytes, mark);
+        const nearby = i === near ? this.#nearby(bytes, mark) : undefined;
+        const block = nearby ?? heap.allocate(bytes, mark);
         addresses[plan.externals + plan.packings.length + i] = block.address;
-        owned.push(new Storage(target, block));
+        owned.push(new Storage(nearby === undefined ? heap : hostHeap, block));
       }
       if (plan.workspaceBytes > 0) {
         workspace = heap.allocate(plan.workspaceBytes, mark);
         addresses[plan.externals + plan.packings.length + plan.owned.length] = workspace.address;
       }
-      if (plan.paramsBytes > 0) params = hostHeap.allocate(plan.paramsBytes, mark, true);
+      if (plan.paramsBytes > 0) params = allocateParams(this.#system, plan.paramsBytes);
       if (plan.steps.length > 0) this.#submit(plan, externals, owned, workspace, params, queue);
     } catch (error) {
       // Out of memory, most likely: what this run has taken goes back, and the caller may try again.
@@ -98,6 +100,13 @@ export class PlanRunner {
       }
     }
     for (const storage of owned) storage.release();
+  }
+
+  /** Memory where the host sees it, for a small value; values that are kept must not leave too little for parameter blocks. */
+  #nearby(bytes: number, mark: number): Block | undefined {
+    const { hostHeap } = this.#system;
+    if (bytes > NEAR_BYTES || hostHeap.usedBytes + bytes > hostHeap.capacityBytes * NEAR_SHARE) return undefined;
+    return hostHeap.tryAllocate(bytes, mark);
   }
 
   /** A value whose task is known to have failed fails what is made of it; its cause stays the first. */

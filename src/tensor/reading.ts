@@ -1,5 +1,3 @@
-import { isHalf } from '../ops/dtype.ts';
-import { fromHalfBits } from '../ops/half.ts';
 import { type HostData, hostData } from '../ops/host-tensor.ts';
 import type { System } from '../runtime/system.ts';
 import type { Lifetimes } from './lifetime.ts';
@@ -7,7 +5,7 @@ import type { Recorder } from './recorder.ts';
 import type { Storage } from './storage.ts';
 import type { Submission } from './submission.ts';
 import type { Tensor } from './tensor.ts';
-import type { Fetched, Transfers } from './transfers.ts';
+import type { Reader, Transfers } from './transfers.ts';
 import { isContiguous } from './view.ts';
 
 /** Brings values to the host. */
@@ -49,60 +47,38 @@ export class Reading {
     this.#check(tensor);
     if (tensor.value !== undefined && tensor.storage === undefined) return readValue(tensor);
     // The tensor may be disposed of meanwhile; its memory stays until it is read.
-    const fetched = this.#fetch(tensor);
-    const { storage } = fetched;
+    const reader = this.#reader(tensor);
     try {
-      if (storage.producer >= 0) await this.#system.queue(0).wait(storage.producer);
-      return this.#read(tensor, fetched);
+      for (let step = reader.next(); ; step = reader.next()) {
+        if (step.done === true) return step.value;
+        await this.#system.queue(0).wait(step.value);
+      }
     } finally {
-      storage.release();
+      reader.return(undefined as never);
     }
   }
 
   dataSync(tensor: Tensor): HostData {
     this.#check(tensor);
     if (tensor.value !== undefined && tensor.storage === undefined) return readValue(tensor);
-    const fetched = this.#fetch(tensor);
-    const { storage } = fetched;
+    const reader = this.#reader(tensor);
     try {
-      if (storage.producer >= 0) this.#system.queue(0).waitSync(storage.producer);
-      return this.#read(tensor, fetched);
+      for (let step = reader.next(); ; step = reader.next()) {
+        if (step.done === true) return step.value;
+        this.#system.queue(0).waitSync(step.value);
+      }
     } finally {
-      storage.release();
+      reader.return(undefined as never);
     }
   }
 
-  /** Where the values are or will be, in order and for the host to read; to be released. */
-  #fetch(tensor: Tensor): Fetched {
+  /** Brings the values, in order. It has to be driven to its end, or told to return: it holds their memory. */
+  #reader(tensor: Tensor): Reader {
     const ready = this.#ready(tensor);
-    try {
-      return this.#transfers.fetch(ready.storage as Storage, ready.offset, tensor.size, tensor.dtype);
-    } finally {
-      if (ready !== tensor) this.#lifetimes.dispose(ready);
-    }
-  }
-
-  /** Copies complete values out. @throws the error of the task that was to make them */
-  #read({ dtype, size }: Tensor, { storage, offset, origin }: Fetched): HostData {
-    // What made them comes first: that it failed is why they could not be brought here.
-    for (const each of [origin, storage]) {
-      if (each.error === undefined && each.producer >= 0) each.error = this.#system.queue(0).failure(each.producer);
-      if (each.error !== undefined) throw each.error;
-    }
-    const { device } = this.#system;
-    const { f32, i32 } = device.views();
-    if (isHalf(dtype)) {
-      const from = i32.byteOffset + storage.block.address - device.viewBase + 2 * offset;
-      const halves = new Uint16Array(i32.buffer, from, size);
-      return Float32Array.from(halves, (bits) => fromHalfBits(bits, dtype));
-    }
-    const at = (storage.block.address - device.viewBase) / 4 + offset;
-    if (dtype === 'bool') return Uint8Array.from(i32.subarray(at, at + size));
-    // All of it is written next, so it need not be zero first.
-    const { buffer } = Buffer.allocUnsafeSlow(size * 4);
-    const values = dtype === 'float32' ? new Float32Array(buffer) : new Int32Array(buffer);
-    values.set((dtype === 'float32' ? f32 : i32).subarray(at, at + size));
-    return values;
+    const storage = (ready.storage as Storage).retain();
+    const { offset } = ready;
+    if (ready !== tensor) this.#lifetimes.dispose(ready);
+    return this.#transfers.read(storage, offset, tensor.size, tensor.dtype);
   }
 }
 

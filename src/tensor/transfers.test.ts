@@ -1,8 +1,10 @@
 /** Memory that operators compute in apart from what the host sees, as on a GPU: played on the wasm device, whose memory is divided. */
+import fc from 'fast-check';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { MemorySpace } from '../backends/backend.ts';
+import type { HostData } from '../ops/host-tensor.ts';
 import { Heap } from '../runtime/heap.ts';
-import { init, type System } from '../runtime/system.ts';
+import { init, type System, type SystemOptions } from '../runtime/system.ts';
 import { type Engine, engineOf } from './engine.ts';
 import type { Tensor } from './tensor.ts';
 
@@ -11,11 +13,13 @@ const HOST_BYTES = 4 * MIB;
 
 let system: System;
 let engine: Engine;
+/** What is in use of either memory when nothing is. */
+let idle: readonly [host: number, device: number];
 
 /** Divides the memory of a system that has used none yet. */
-function divide(): void {
+function divide(hostBytes: number, deviceBytes = Infinity): void {
   const { memory } = system.device;
-  const border = Math.ceil((memory.start + HOST_BYTES) / MIB) * MIB;
+  const border = Math.ceil((memory.start + hostBytes) / MIB) * MIB;
   const part = (start: number, limit: number): MemorySpace => ({
     start,
     limit,
@@ -24,14 +28,20 @@ function divide(): void {
     },
     ensure: (end) => memory.ensure(end),
   });
-  Object.assign(system, { hostHeap: new Heap(part(memory.start, border)), heap: new Heap(part(border, memory.limit)) });
+  const limit = Math.min(memory.limit, border + deviceBytes);
+  Object.assign(system, { hostHeap: new Heap(part(memory.start, memory.start + hostBytes)), heap: new Heap(part(border, limit)) });
 }
 
-beforeEach(() => {
-  system = init({ device: 'wasm', workers: 1, memoryMib: 64 });
-  divide();
+const used = () => [system.hostHeap.usedBytes, system.heap.usedBytes] as const;
+
+function start(hostBytes: number, options: SystemOptions = {}, deviceBytes = Infinity): void {
+  system = init({ device: 'wasm', workers: 1, memoryMib: 64, ...options });
+  divide(hostBytes, deviceBytes);
   engine = engineOf(system);
-});
+  idle = used();
+}
+
+beforeEach(() => start(HOST_BYTES));
 afterEach(() => system.shutdown());
 
 const isHosts = (tensor: Tensor): boolean => tensor.storage?.isOf(system.hostHeap) === true;
@@ -48,8 +58,7 @@ describe('values on their way', () => {
       tensor.dispose();
     }
     // Nothing of it is left where it passed through.
-    expect(system.hostHeap.usedBytes).toBe(0);
-    expect(system.heap.usedBytes).toBe(0);
+    expect(used()).toEqual(idle);
   });
 
   it('a small result is written where the host reads it, a large one and a view are brought there', () => {
@@ -107,11 +116,149 @@ describe('values on their way', () => {
     }
   });
 
-  it('what does not fit through is an error with the sizes, and all goes on', () => {
-    const n = HOST_BYTES / 2;
-    expect(() => engine.fromHost(new Float32Array(n), [n])).toThrow(/8\.0 MiB asked for.*GPUOS_OUT_OF_MEMORY/);
-    expect(system.hostHeap.usedBytes).toBe(0);
-    expect(system.heap.usedBytes).toBe(0);
+  it('what the device itself has no room for is an error with the sizes, and all goes on', async () => {
+    await system.shutdown();
+    start(256 * 1024, {}, 2 * MIB);
+    const n = 2 * MIB;
+    expect(() => engine.fromHost(new Float32Array(n), [n])).toThrow(
+      /8\.0 MiB asked for; 0\.0 MiB are in use.* may hold 2\.0 MiB.*GPUOS_OUT_OF_MEMORY/,
+    );
+    expect(used()).toEqual(idle);
     expect(Array.from(engine.binary('add', engine.fromHost([1, 2], [2]), 1).dataSync())).toEqual([2, 3]);
   });
+});
+
+describe('values that are larger than the memory that they pass through', () => {
+  /** Of which half is for values on their way, in pieces of 8 KiB. */
+  const TINY_BYTES = 256 * 1024;
+  const restart = async (options: SystemOptions = {}) => {
+    await system.shutdown();
+    start(TINY_BYTES, options);
+  };
+  /** Element by element in a list of a hundred thousand, the comparison would take far longer than all the rest. */
+  const same = (values: HostData, expected: Float32Array): void => {
+    const wrong = expected.findIndex((value, i) => value !== values[i]);
+    expect([values.length, wrong, values[wrong]]).toEqual([expected.length, -1, undefined]);
+  };
+  const ramp = (n: number, from = 0): Float32Array => Float32Array.from({ length: n }, (_, i) => (i * 31 + from) % 1009);
+
+  it.each([0, 1])('get in and out in pieces, of every dtype, with %i workers', async (workers) => {
+    await restart({ workers });
+    const n = 300_001;
+    const numbers = Array.from(ramp(n), (value) => value % 253);
+    for (const dtype of ['float32', 'int32', 'bool', 'float16', 'bfloat16'] as const) {
+      for (const values of [numbers, Float32Array.from(numbers)]) {
+        const tensor = engine.fromHost(values, [n], dtype);
+        const expected = Float32Array.from(numbers, (value) => (dtype === 'bool' ? Number(value !== 0) : value));
+        same(await tensor.data(), expected);
+        same(tensor.dataSync(), expected);
+        tensor.dispose();
+      }
+    }
+    expect(used()).toEqual(idle);
+  });
+
+  it('do not wait for a reader who is not done: what it has not taken out yet is taken out for it', async () => {
+    await restart();
+    const n = 100_000;
+    const made = [1, 2, 3, 4].map((from) => engine.binary('add', engine.fromHost(ramp(n, from), [n]), 1));
+    const reading = made.map((tensor) => tensor.data());
+    for (const tensor of made) tensor.dispose();
+    // Every piece may be a reader's now; this one does not give way to any of them.
+    const blocking = engine.binary('mul', engine.fromHost(ramp(n, 5), [n]), 2);
+    expect(blocking.dataSync()[n - 1]).toBe(2 * (ramp(n, 5)[n - 1] as number));
+    blocking.dispose();
+    (await Promise.all(reading)).forEach((values, i) => {
+      same(
+        values,
+        ramp(n, i + 1).map((value) => value + 1),
+      );
+    });
+  });
+
+  it('fail as a whole with the error of a piece, and leave nothing behind', async () => {
+    await restart();
+    const n = 60_000;
+    const known = engine.fromHost(ramp(n), [n]);
+    await known.data();
+    await system.kill('copy_strided');
+    const lost = engine.fromHost(ramp(n), [n]);
+    expect(() => engine.binary('add', lost, 1).dataSync()).toThrow(/GPUOS_(OPERATOR_KILLED|DEPENDENCY_FAILED)/);
+    await expect(lost.data()).rejects.toMatchObject({ code: expect.stringMatching(/KILLED|DEPENDENCY_FAILED/) });
+    await expect(known.data()).rejects.toMatchObject({ code: 'GPUOS_OPERATOR_KILLED' });
+    await system.revive('copy_strided');
+    same(await known.data(), ramp(n));
+    same(engine.fromHost(ramp(n, 7), [n]).dataSync(), ramp(n, 7));
+  });
+
+  it('end with an error if the system is shut down meanwhile', async () => {
+    await restart({ workers: 0 });
+    const n = 200_000;
+    const reading = engine.binary('add', engine.fromHost(ramp(n), [n]), 1).data();
+    await system.shutdown();
+    await expect(reading).rejects.toMatchObject({ code: 'GPUOS_SHUT_DOWN' });
+  });
+
+  it('fail as a whole if one piece in the middle does', async () => {
+    await restart();
+    const n = 60_000;
+    const known = engine.fromHost(ramp(n), [n]);
+    await known.data();
+    await system.kill('nop');
+    const { lowerCopy } = system.device;
+    let calls = 0;
+    // A copy that has come to nothing.
+    const failing: typeof lowerCopy = (...of) => ({ ...lowerCopy(...of), ...(calls++ === 10 ? { kernel: 'nop' } : {}) });
+    Object.assign(system.device, { lowerCopy: failing });
+    const lost = engine.fromHost(ramp(n), [n]);
+    expect(calls).toBeGreaterThan(20);
+    await expect(engine.binary('add', lost, 1).data()).rejects.toMatchObject({ code: 'GPUOS_DEPENDENCY_FAILED' });
+    calls = 0;
+    await expect(known.data()).rejects.toMatchObject({ code: 'GPUOS_OPERATOR_KILLED' });
+    same(await known.data(), ramp(n));
+  });
+
+  it('are in order with the tasks that make and use them, whatever is done with them', async () => {
+    await restart({ firstSequence: 2 ** 32 - 300 });
+    const size = fc.oneof(fc.integer({ min: 1, max: 3000 }), fc.integer({ min: 3000, max: 40_000 }));
+    const step = fc.oneof(
+      fc.record({ kind: fc.constant('upload' as const), size }),
+      fc.record({
+        kind: fc.constantFrom('add' as const, 'reverse' as const, 'data' as const, 'dataSync' as const, 'dispose' as const),
+        at: fc.nat(),
+      }),
+    );
+    await fc.assert(
+      fc.asyncProperty(fc.array(step, { minLength: 4, maxLength: 40 }), async (steps) => {
+        const live: { tensor: Tensor; values: Float32Array }[] = [];
+        const pending: Promise<void>[] = [];
+        let count = 0;
+        for (const each of steps) {
+          if (each.kind === 'upload' || live.length === 0) {
+            const values = ramp(each.kind === 'upload' ? each.size : 5000, count++);
+            live.push({ tensor: engine.fromHost(values, [values.length]), values: values.slice() });
+            // They are copied: what becomes of the caller's does not matter.
+            values.fill(-1);
+            continue;
+          }
+          const index = each.at % live.length;
+          const { tensor, values } = live[index]!;
+          if (each.kind === 'add') live.push({ tensor: engine.binary('add', tensor, 3), values: values.map((value) => value + 3) });
+          else if (each.kind === 'reverse') {
+            live.push({ tensor: engine.apply('reverse', [tensor], { axes: [0] })[0] as Tensor, values: values.slice().reverse() });
+          } else if (each.kind === 'data') pending.push(tensor.data().then((read) => same(read, values)));
+          else if (each.kind === 'dataSync') same(tensor.dataSync(), values);
+          else {
+            tensor.dispose();
+            live.splice(index, 1);
+          }
+        }
+        await Promise.all(pending);
+        for (const { tensor } of live) tensor.dispose();
+        await engine.sync();
+        expect(used()).toEqual(idle);
+      }),
+      { numRuns: 30 },
+    );
+  }, 120_000);
 });

@@ -83,6 +83,7 @@ export class CudaDevice implements Device {
   readonly #injection: Injection;
   readonly #sleeper = new Int32Array(new SharedArrayBuffer(4));
   #stopped = false;
+  #released = false;
   #lost: string | undefined;
   #asked = 0;
 
@@ -143,7 +144,9 @@ export class CudaDevice implements Device {
     return this.kernels.get(name) as number;
   }
 
+  /** @throws GPUOS_SHUT_DOWN once the memory is given back: who is late must not read zeros for values */
   views(): MemoryViews {
+    if (this.#released) throw new GpuosError('GPUOS_SHUT_DOWN', 'The memory of this device has been given back.');
     return this.#views;
   }
 
@@ -220,6 +223,7 @@ export class CudaDevice implements Device {
     if (this.#stopped) return;
     this.#stopped = true;
     await this.#process.stop();
+    this.#released = true;
     this.#segment.close();
   }
 }
