@@ -70,6 +70,7 @@ Flags of the environment (GPUOS_DEVICE, GPUOS_WORKERS, ...) are listed in docs/f
       oneOf(['gpuos', 'wasm', 'cpu']),
       'gpuos',
     )
+    .option('--device <name>', 'where the backend gpuos runs: wasm, cuda or auto (default: GPUOS_DEVICE)', oneOf(['auto', 'wasm', 'cuda']))
     .option('--no-cache', 'neither read nor write the cached index')
     .option('--quiet', 'no progress')
     .option('--json', 'print one JSON object as the last line of stdout; everything else goes to stderr')
@@ -81,6 +82,7 @@ Examples:
   gpuos demo --query "a storm at sea" --query "the price of whale oil" --top 3
   gpuos demo --input notes.txt --all --query "what to do in a fire"
   gpuos demo --json --compare
+  gpuos demo --device cuda --json
 
 Ctrl-C keeps what has been indexed; the next run goes on from there.`,
     )
@@ -93,6 +95,7 @@ Ctrl-C keeps what has been indexed; the next run goes on from there.`,
         all?: boolean;
         compare?: boolean;
         backend: 'gpuos' | 'wasm' | 'cpu';
+        device?: 'auto' | 'wasm' | 'cuda';
         cache: boolean;
         quiet?: boolean;
         json?: boolean;
@@ -109,6 +112,7 @@ Ctrl-C keeps what has been indexed; the next run goes on from there.`,
             quiet: options.quiet === true,
             cache: options.cache,
             backend: options.backend,
+            device: options.device,
           }),
         );
       },

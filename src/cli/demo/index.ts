@@ -3,6 +3,8 @@
  * sentence encoder, runs on the resident runtime; the passages nearest to each query are shown as they are found.
  */
 import { setImmediate } from 'node:timers/promises';
+import type { DeviceKind } from '../../backends/backend.ts';
+import { chosenDevice } from '../../backends/index.ts';
 import { GpuosError } from '../../errors.ts';
 import { cacheFolder, readFlags } from '../../flags.ts';
 import { listenForInterrupt, type Interrupt } from '../interrupt.ts';
@@ -10,7 +12,7 @@ import { Progress, progressStyle, widthOf } from '../terminal.ts';
 import { packageVersion } from '../version.ts';
 import type { BaselineName } from './baseline.ts';
 import { type Comparison, COMPARED_SENTENCES, compareWith } from './compare.ts';
-import { type BackendName, DIMENSIONS, type Encoder, ENCODER_PACKAGES, loadEncoder, MODEL } from './encoder.ts';
+import { type BackendName, type DeviceName, DIMENSIONS, type Encoder, ENCODER_PACKAGES, loadEncoder, MODEL } from './encoder.ts';
 import { IndexCache, indexKey, PassageIndex } from './index-cache.ts';
 import { BOOK_PACKAGE, bookSource, fileSource, type Source } from './input.ts';
 import { assertPackages, BASELINE_PACKAGES } from './packages.ts';
@@ -32,6 +34,8 @@ export interface DemoOptions {
   readonly quiet: boolean;
   readonly cache: boolean;
   readonly backend: BackendName;
+  /** Of the backend `gpuos`. Default: GPUOS_DEVICE. */
+  readonly device?: DeviceName | undefined;
 }
 
 const MAX_QUERY_LENGTH = 2000;
@@ -52,15 +56,18 @@ export function checkQueries(queries: readonly string[]): void {
 
 /** Runs the demo; the exit code. Throws GpuosError. */
 export async function runDemo(options: DemoOptions): Promise<number> {
-  const { home } = readFlags();
+  const { home, device: flag } = readFlags();
   checkQueries(options.queries);
+  if (options.device !== undefined && options.backend !== 'gpuos') {
+    throw new GpuosError('GPUOS_USAGE', `--device is for the backend gpuos; ${options.backend} is a stock backend of tfjs.`);
+  }
   // All at once, so that nobody installs one package after the other.
   assertPackages([...ENCODER_PACKAGES, ...(options.input === undefined ? [BOOK_PACKAGE] : [])]);
   if (options.compare) assertPackages(Object.keys(BASELINE_PACKAGES), 'GPUOS_BASELINE_UNAVAILABLE');
   const interrupt = listenForInterrupt();
   try {
     const source = options.input === undefined ? bookSource() : await fileSource(options.input);
-    return await new DemoRun(options, source, cacheFolder(home), interrupt).run();
+    return await new DemoRun(options, source, cacheFolder(home), interrupt, chosenDevice(options.device ?? flag)).run();
   } finally {
     interrupt.release();
   }
@@ -77,11 +84,13 @@ class DemoRun {
   #savedMs = performance.now();
   #unsaved = 0;
 
-  constructor(options: DemoOptions, source: Source, folder: string, interrupt: Interrupt) {
+  constructor(options: DemoOptions, source: Source, folder: string, interrupt: Interrupt, device: DeviceKind) {
     this.#options = options;
     this.#source = source;
     this.#interrupt = interrupt;
-    const key = indexKey(source.passages, MODEL, options.backend, packageVersion());
+    // Devices round differently; and who asks for one wants the work done there.
+    const place = options.backend === 'gpuos' && device !== 'wasm' ? `${options.backend}/${device}` : options.backend;
+    const key = indexKey(source.passages, MODEL, place, packageVersion());
     this.#index = new PassageIndex(key, DIMENSIONS, source.passages.length);
     this.#cache = options.cache ? new IndexCache(folder, key) : undefined;
   }
@@ -91,7 +100,7 @@ class DemoRun {
     const { passages } = this.#source;
     const chosen = drawEvenly(passages.length, options.limit);
     await this.#loadCache();
-    const encoder = await loadEncoder(options.backend);
+    const encoder = await loadEncoder(options.backend, options.device);
     try {
       this.#say(`${this.#source.title} on ${encoder.device.name}: ${chosen.length} of ${passages.length} passages`);
       encoder.resetStatistics();
