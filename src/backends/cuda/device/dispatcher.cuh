@@ -12,6 +12,9 @@ struct Shard {
 // In the dispatcher's table: tasks that are admitted now are refused, whatever becomes of the operator before they begin.
 #define GPUOS_KILLED 0x8000
 
+// Tasks of a queue whose completion is looked at together.
+#define GPUOS_LOOK 128
+
 // What the shards share.
 struct Dispatching {
   uint32_t pause;  // not 0: nothing more is admitted
@@ -331,23 +334,38 @@ __device__ void admit_all(const ResidentArguments &a, Dispatching &common, Shard
   }
 }
 
-// Moves the marks over what is complete, 32 tasks a look. Returns whether every task that was admitted is complete.
-__device__ bool move_marks(const ResidentArguments &a) {
+// Moves the marks over what is complete, LOOK tasks of each queue at most: all of that in one look, with one fence, as
+// every task of every queue has to go through here. Returns whether every task that was admitted is complete. The marks
+// are lane q's for queue q; nobody else moves them.
+__device__ bool move_marks(const ResidentArguments &a, const Dispatching &common, uint32_t &mark) {
   const uint32_t lane = threadIdx.x & 31;
+  const volatile uint32_t *heads = common.heads;
   bool drained = true;
+  uint32_t moved = 0;
   for (uint32_t queue = 0; queue < a.queues; queue++) {
-    const uint32_t mark = load_relaxed(&a.marks[queue]);
-    const uint32_t sequence = mark + lane;
-    const uint64_t word = load_acquire(&a.completions[queue * a.slots + (sequence & (a.slots - 1))]);
-    const uint32_t missing = ~__ballot_sync(0xffffffffu, static_cast<uint32_t>(word >> 32) == sequence);
-    const uint32_t complete = missing == 0 ? 32 : __ffs(missing) - 1;
-    if (complete > 0 && lane == 0) {
-      store_release(&a.marks[queue], mark + complete);
-      fence_system();
-      store_host(&queue_of(a, queue)->mark, mark + complete);
+    const uint32_t from = __shfl_sync(0xffffffffu, mark, queue);
+    uint64_t words[GPUOS_LOOK / 32];
+#pragma unroll
+    for (uint32_t i = 0; i < GPUOS_LOOK / 32; i++) {
+      words[i] = load_acquire(&a.completions[queue * a.slots + ((from + 32 * i + lane) & (a.slots - 1))]);
     }
+    uint32_t complete = 0;
+#pragma unroll
+    for (uint32_t i = 0; i < GPUOS_LOOK / 32; i++) {
+      const uint32_t missing = ~__ballot_sync(0xffffffffu, static_cast<uint32_t>(words[i] >> 32) == from + 32 * i + lane);
+      if (complete == 32 * i) complete += missing == 0 ? 32 : __ffs(missing) - 1;
+    }
+    if (lane == queue) moved = complete;
+    drained = drained && __shfl_sync(0xffffffffu, heads[queue], 0) == from + complete;
+  }
+  if (__any_sync(0xffffffffu, moved > 0)) {
+    // What was seen by any lane comes before what each tells.
     __syncwarp();
-    drained = drained && load_relaxed(&a.heads[queue]) == mark + complete;
+    mark += moved;
+    if (moved > 0) store_release(&a.marks[lane], mark);
+    fence_system();
+    if (moved > 0) store_host(&queue_of(a, lane)->mark, mark);
+    __syncwarp();
   }
   return drained;
 }
@@ -368,8 +386,9 @@ __device__ void watch(const ResidentArguments &a, Dispatching &common) {
   uint64_t since = 0;   // when it began to end
   bool patient = false; // it waits for what runs, and may still be told to go on
   bool stopped = false; // every shard has stopped to admit
+  uint32_t mark = lane < a.queues ? load_relaxed(&a.marks[lane]) : 0;
   for (;;) {
-    const bool drained = move_marks(a);
+    const bool drained = move_marks(a, common, mark);
     const uint64_t now = now_ns();
     if ((since == 0 || patient) && __any_sync(0xffffffffu, now - looked > GPUOS_LOOK_NS)) {
       looked = now;
