@@ -2,8 +2,11 @@
 import { readFileSync } from 'node:fs';
 import { expect } from 'vitest';
 import type { KernelCall } from '../../src/backends/backend.ts';
-import { elementBytes } from '../../src/ops/dtype.ts';
+import type { TensorSpec } from '../../src/ops/define.ts';
+import { elementBytes, isHalf } from '../../src/ops/dtype.ts';
+import { fromHalfBits, toHalfBits } from '../../src/ops/half.ts';
 import type { HostTensor } from '../../src/ops/host-tensor.ts';
+import { elementCount } from '../../src/ops/shape.ts';
 import { compileEmulated, deviceMemory } from '../cuda/emulation/emulation.ts';
 import type { Outcome, Placed } from '../wasm-kernels/runner.ts';
 
@@ -12,6 +15,9 @@ const INDEX = new URL('../../src/backends/cuda/device/operators/index.cuh', impo
 
 /** The names of GPUOS_FIXED_OPERATORS, in their order. */
 export const fixedOperators = (): string[] => [...readFileSync(INDEX, 'utf8').matchAll(/^ {2}X\((\w+)\)/gm)].map(([, name]) => name!);
+
+/** The most that a compiler takes for all of them, on a machine that does much else. */
+export const COMPILE_MS = 300_000;
 
 const GUARD = 0x5afe6a2d;
 const GUARD_WORDS = 64;
@@ -39,12 +45,32 @@ export interface Machine {
   free(): void;
 }
 
-export function bitsOf({ data }: HostTensor): Int32Array {
+/** A tensor's elements as words: halves two a word, behind the last a 0. */
+export function bitsOf({ dtype, data }: HostTensor): Int32Array {
+  if (isHalf(dtype)) {
+    const halves = new Uint16Array(2 * Math.ceil(data.length / 2));
+    data.forEach((value, i) => {
+      halves[i] = toHalfBits(value, dtype);
+    });
+    return new Int32Array(halves.buffer);
+  }
   return data instanceof Float32Array ? new Int32Array(data.buffer, data.byteOffset, data.length) : Int32Array.from(data);
 }
 
-/** Raw words of an output as values of its dtype. */
-export function valuesOf({ dtype }: Pick<HostTensor, 'dtype'>, bits: Int32Array): ArrayLike<number> {
+/** Words that hold the elements of a tensor. */
+export const wordsOf = ({ dtype, shape }: TensorSpec): number => Math.ceil((elementCount(shape) * elementBytes(dtype)) / 4);
+
+/** What an output's words are before the operator runs. */
+const GARBAGE = 0x7fc0beef;
+
+/** Raw words of an output as values of its dtype. The half behind an odd number of halves has to be as it was. */
+export function valuesOf({ dtype, shape }: TensorSpec, bits: Int32Array): ArrayLike<number> {
+  if (isHalf(dtype)) {
+    const halves = new Uint16Array(bits.buffer, bits.byteOffset, 2 * bits.length);
+    const count = elementCount(shape);
+    if (count % 2 === 1) expect(halves[count], 'the half behind the last').toBe(GARBAGE >>> 16);
+    return Float32Array.from(halves.subarray(0, count), (half) => fromHalfBits(half, dtype));
+  }
   return dtype === 'float32' ? new Float32Array(bits.buffer, bits.byteOffset, bits.length) : bits;
 }
 
@@ -78,7 +104,7 @@ export function machine(): Machine {
     });
     const results = outputWords.map((count) => {
       const at = place(count);
-      words.fill(0x7fc0beef, at, at + count);
+      words.fill(GARBAGE, at, at + count);
       return at;
     });
 

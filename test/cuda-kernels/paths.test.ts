@@ -12,7 +12,7 @@ import { Random, randomIndices, randomTensor } from '../conformance/random.ts';
 import { difference, type Tolerance } from '../conformance/tolerances.ts';
 import { NO_GXX, reason } from '../cuda/emulation/emulation.ts';
 import type { Placed } from '../wasm-kernels/runner.ts';
-import { bitsOf, type Machine, machine, valuesOf, type Way } from './machine.ts';
+import { bitsOf, COMPILE_MS, type Machine, machine, valuesOf, type Way, wordsOf } from './machine.ts';
 
 const EXACT: Tolerance = { relative: 0, absolute: 0 };
 const WAYS: readonly Way[] = [
@@ -53,7 +53,7 @@ describe.skipIf(NO_GXX)(reason('ways through the operators'), () => {
   let device: Machine;
   beforeAll(() => {
     device = machine();
-  });
+  }, COMPILE_MS);
   afterAll(() => device.free());
 
   function check(
@@ -80,8 +80,7 @@ describe.skipIf(NO_GXX)(reason('ways through the operators'), () => {
       filled,
       options,
     );
-    const counts = specs.map(({ shape }) => elementCount(shape));
-    const { status, outputs } = device.execute(call, placed, counts, tiles, way);
+    const { status, outputs } = device.execute(call, placed, specs.map(wordsOf), tiles, way);
     expect(status).toBe(0);
     for (const [i, spec] of specs.entries()) {
       const wrong = difference(valuesOf(spec, outputs[i]!), expected[i]!.data, tolerance);

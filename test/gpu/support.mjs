@@ -4,11 +4,11 @@ import { Worker } from 'node:worker_threads';
 import { descriptor } from '../../dist/abi/descriptor.js';
 import { queueRecord } from '../../dist/abi/records.js';
 import { ImageCache } from '../../dist/backends/cuda/image-cache.js';
-import { KERNELS } from '../../dist/backends/lowering/index.js';
+import { GPU_KERNELS, KERNELS } from '../../dist/backends/lowering/index.js';
 import { RESIDENT_OPTIONS, residentSource } from '../../dist/backends/cuda/source.js';
 
 /** The built-in operators by slot: as `device.ts` has them. */
-export const BUILT_IN = ['controlTable', 'chain', 'external', ...KERNELS, 'interpret'];
+export const BUILT_IN = ['controlTable', 'chain', 'external', ...KERNELS, ...GPU_KERNELS, 'interpret'];
 /**
  * EMULATED=1: the device is the stand-in that runs the kernel on the CPU (test/cuda/emulation). All is slower there, by how much
  * depends on what else the machine does: limits are longer, and where a test is about many tasks, it has fewer.

@@ -11,7 +11,7 @@ import type {
   SubmitChange,
   WorkerStatus,
 } from '../backend.ts';
-import { acceptsHalves, acceptsStrides, KERNELS, lower, lowerCopy } from '../lowering/index.ts';
+import { acceptsHalvesOnGpu, acceptsStrides, GPU_KERNELS, KERNELS, lower, lowerCopy } from '../lowering/index.ts';
 import { PRODUCT_TYPES } from './cublas.ts';
 import { BYTECODE_BYTES, type Functions, type InjectionMode, signatureOf } from './injection/functions.ts';
 import { type Injection, type StartedKernel, startKernel } from './injection/start.ts';
@@ -23,7 +23,7 @@ import { Products, type ProductsMode } from './products.ts';
 
 /** Device functions of the resident kernel itself; they stand before the operators' in the table, and the interpreter behind them. */
 const KERNEL_FUNCTIONS = ['controlTable', 'chain', 'external'] as const;
-const NAMES: readonly string[] = [...KERNEL_FUNCTIONS, ...KERNELS, 'interpret'];
+const NAMES: readonly string[] = [...KERNEL_FUNCTIONS, ...KERNELS, ...GPU_KERNELS, 'interpret'];
 /** What host and device share, rings and all: less is tried where so much is refused. */
 const SHARED_MIB = [256, 128, 64, 32] as const;
 const MIB = 2 ** 20;
@@ -72,7 +72,7 @@ export class CudaDevice implements Device {
   readonly lower: typeof lower = (...of) => this.#route(lower(...of));
   readonly ordinary?: Products;
   readonly acceptsStrides = acceptsStrides;
-  readonly acceptsHalves = acceptsHalves;
+  readonly acceptsHalves = acceptsHalvesOnGpu;
   readonly lowerCopy = lowerCopy;
   readonly epoch = 0;
   readonly losses = 0;

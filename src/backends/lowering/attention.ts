@@ -1,5 +1,6 @@
 import { attentionScale } from '../../ops/attention.ts';
 import type { Attributes } from '../../ops/define.ts';
+import { elementBytes } from '../../ops/dtype.ts';
 import type { KernelCall, OperandView } from '../backend.ts';
 import { at, broadcastTo, call, coalesce, floatBits, product, spaceWords } from './words.ts';
 
@@ -66,7 +67,7 @@ export function lowerAttention(inputs: readonly OperandView[], output: OperandVi
   ];
   const seen = (causal ? 0.6 : 1) * sk;
   const work = units * seen * ((2 * (d + dv)) / FLOPS_PER_NS + SCORE_NS);
-  const reading = (product(dims) * seen * (d + dv) * 4) / BYTES_PER_NS;
+  const reading = (product(dims) * seen * (d + dv) * elementBytes(k.dtype)) / BYTES_PER_NS;
   return {
     kernel: 'attention',
     pointers: [{ input: 0 }, { input: 1 }, { input: 2 }, mask ? { input: 3 } : { none: true }, { output: 0 }],

@@ -5,11 +5,12 @@
  */
 import { GpuosError } from '../../errors.ts';
 import type { Attributes } from '../../ops/define.ts';
-import { isHalf } from '../../ops/dtype.ts';
+import { type HalfType, isFloat, isHalf } from '../../ops/dtype.ts';
 import type { KernelCall, OperandView } from '../backend.ts';
 import { lowerAttention, lowerRotary } from './attention.ts';
 import { lowerCacheWrite, lowerCompress, lowerDecompress, lowerEvict, lowerPrefixMatch } from './cache.ts';
 import { lowerTile } from './copy.ts';
+import { acceptsHalvesOnGpu, halfKernel } from './halves.ts';
 import {
   lowerConcat,
   lowerCumsum,
@@ -26,9 +27,10 @@ import { lowerMatmul, type MatmulOptions } from './matmul.ts';
 import { call, doubleBits, elementBits, product } from './words.ts';
 
 export { lowerCopy } from './copy.ts';
+export { acceptsHalves, acceptsHalvesOnGpu, GPU_KERNELS } from './halves.ts';
 export { lowerPack, type MatmulOptions, packedSize } from './matmul.ts';
 
-/** The kernels of the device module, by their exported names: the order of the function table. */
+/** The kernels of every device module, by their exported names: the order of the function table. */
 export const KERNELS = [
   'nop',
   'copy_strided',
@@ -113,7 +115,7 @@ const LOWERINGS: ReadonlyMap<string, Lowering> = new Map<string, Lowering>([
       const { shape, dtype } = outputs[0] as OperandView;
       const count = product(shape);
       const [start, step] = [attributes['start'] as number, attributes['step'] as number];
-      const words = [Math.ceil(count / FILL_BLOCK), count, Number(dtype !== 'float32'), ...doubleBits(start), ...doubleBits(step)];
+      const words = [Math.ceil(count / FILL_BLOCK), count, Number(!isFloat(dtype)), ...doubleBits(start), ...doubleBits(step)];
       return call('range', [], outputs, words, count);
     },
   ],
@@ -136,18 +138,6 @@ export function acceptsStrides(name: string, input: number): boolean {
   return STRIDED[name]?.includes(input) ?? false;
 }
 
-/** Kernels for elements of 2 bytes, by operator: of those that only move what they are given. Their parameter blocks are the same. */
-const HALVES: Readonly<Record<string, (typeof KERNELS)[number]>> = {
-  gather: 'gather_halves',
-  'cache-append': 'cache_append_halves',
-  tile: 'copy_halves',
-};
-
-/** Whether the operator has a kernel for float16 and bfloat16; others run in float32, between casts. */
-export function acceptsHalves(name: string): boolean {
-  return Object.hasOwn(HALVES, name);
-}
-
 /**
  * The kernel call of a fixed operator. `attributes` have passed the operator's checks (defaults filled in), and shapes
  * its `infer`; outputs are contiguous. Of matmul only a and b are read: bias and activation are a stage after it.
@@ -163,9 +153,9 @@ export function lower(
 ): KernelCall {
   const lowering = LOWERINGS.get(name);
   if (!lowering) throw new GpuosError('GPUOS_UNKNOWN_OPERATOR', `${name} has no kernel: it is not a fixed operator.`);
-  const half = [...inputs, ...outputs].find(({ dtype }) => isHalf(dtype));
+  const half = [...inputs, ...outputs].find(({ dtype }) => isHalf(dtype))?.dtype as HalfType | undefined;
   if (half === undefined) return lowering(inputs, outputs, attributes, options);
-  const kernel = HALVES[name];
-  if (kernel === undefined) throw new GpuosError('GPUOS_DTYPE_MISMATCH', `${name} has no kernel for ${half.dtype}: cast to float32 first.`);
-  return { ...lowering(inputs, outputs, attributes, options), kernel };
+  if (!acceptsHalvesOnGpu(name)) throw new GpuosError('GPUOS_DTYPE_MISMATCH', `${name} has no kernel for ${half}: cast to float32 first.`);
+  const call = lowering(inputs, outputs, attributes, options);
+  return { ...call, kernel: halfKernel(call.kernel, half) };
 }

@@ -1,5 +1,6 @@
 import { GpuosError } from '../../errors.ts';
 import type { Attributes, Shape } from '../../ops/define.ts';
+import { isFloat } from '../../ops/dtype.ts';
 import { gatherAxes } from '../../ops/indexing.ts';
 import { normalizeAxis } from '../../ops/shape.ts';
 import type { KernelCall, OperandView } from '../backend.ts';
@@ -42,7 +43,7 @@ export function lowerScatterNd(inputs: readonly OperandView[], outputs: readonly
   const [indices, updates] = inputs as readonly [OperandView, OperandView];
   const shape = (outputs[0] as OperandView).shape;
   const { words, costNs } = scatterWords(shape, at(indices.shape, -1), product(indices.shape.slice(0, -1)), undefined);
-  return { ...call('scatter_nd', inputs, outputs, [...words, Number(updates.dtype !== 'float32')], costNs), aligned: [] };
+  return { ...call('scatter_nd', inputs, outputs, [...words, Number(!isFloat(updates.dtype))], costNs), aligned: [] };
 }
 
 /** The output may share the memory of x. */
@@ -120,7 +121,7 @@ export function lowerTopK(inputs: readonly OperandView[], outputs: readonly Oper
   const units = k === 0 ? 0 : product(x.shape.slice(0, -1));
   const length = at(x.shape, -1);
   const costNs = units * (1.5 * length + k * 10 * Math.log2(k + 1));
-  return call('top_k', inputs, outputs, [units, length, k, Number(x.dtype !== 'float32')], costNs);
+  return call('top_k', inputs, outputs, [units, length, k, Number(!isFloat(x.dtype))], costNs);
 }
 
 export function lowerCumsum(inputs: readonly OperandView[], outputs: readonly OperandView[], attributes: Attributes): KernelCall {
@@ -129,6 +130,6 @@ export function lowerCumsum(inputs: readonly OperandView[], outputs: readonly Op
   const size = at(x.shape, axis);
   const inner = product(x.shape.slice(axis + 1));
   const units = size === 0 ? 0 : product(x.shape.slice(0, axis)) * inner;
-  const flags = [attributes['exclusive'] === true, attributes['reverse'] === true, x.dtype !== 'float32'].map(Number);
+  const flags = [attributes['exclusive'] === true, attributes['reverse'] === true, !isFloat(x.dtype)].map(Number);
   return call('cumsum', inputs, outputs, [units, size, inner, ...flags], units * (2 + size));
 }

@@ -1,4 +1,5 @@
 import type { Attributes, Shape } from '../../ops/define.ts';
+import { elementBytes } from '../../ops/dtype.ts';
 import { matmulSizes } from '../../ops/matrix.ts';
 import { strides as contiguousStrides } from '../../ops/shape.ts';
 import type { KernelCall, MatrixProduct, OperandView, ProductMatrix } from '../backend.ts';
@@ -22,6 +23,9 @@ const NARROW_ROWS = 3;
 // two rows take twice as long as tiles of columns, of which each reads its own part of b.
 const COLUMN_ROWS = 7;
 const LARGE_MATRIX = 65_536;
+
+/** Bit of the kernel's word that tells the form of its operands: the result is float32 whatever they are. */
+const WIDE = 2;
 
 /** Elements of b [K, N] as panels [ceil(N/8)][K][8]. */
 export function packedSize(k: number, n: number): number {
@@ -58,6 +62,8 @@ export function lowerMatmul(
   const [a, b] = inputs as readonly [OperandView, OperandView];
   const { batch, m: matrixRows, n, k } = matmulSizes(a.shape, b.shape, attributes);
   const packed = options.packed === true;
+  // Of halves the result may be asked for before it is rounded.
+  const wide = output.dtype !== a.dtype;
   let [aRow, aColumn] = matrixStrides(a.strides, attributes['transposeA'] === true);
   const [bRow, bColumn] = matrixStrides(b.strides, attributes['transposeB'] === true);
   let cRow = at(output.strides, -2);
@@ -82,10 +88,11 @@ export function lowerMatmul(
   const fewRows = m <= (k * n < LARGE_MATRIX ? NARROW_ROWS : COLUMN_ROWS);
   const columns = (options.partition ?? (fewRows && count === 1 ? 'columns' : 'rows')) === 'columns';
   const units = n === 0 ? 0 : count * (columns ? (m === 0 ? 0 : Math.ceil(n / 8)) : m);
-  const words = [units, Number(packed), Number(columns), m, n, k, aRow, aColumn, bRow, bColumn, cRow, ...spaceWords(space)];
-  const work = Math.max((2 * m * n * k) / FLOPS_PER_NS, (4 * k * n) / NARROW_BYTES_PER_NS);
+  const form = Number(packed) | (wide ? WIDE : 0);
+  const words = [units, form, Number(columns), m, n, k, aRow, aColumn, bRow, bColumn, cRow, ...spaceWords(space)];
+  const work = Math.max((2 * m * n * k) / FLOPS_PER_NS, (elementBytes(b.dtype) * k * n) / NARROW_BYTES_PER_NS);
   const packing = packed || m <= NARROW_ROWS || bColumn === 1 ? 0 : k * n * PACK_NS;
-  const plain = packed ? undefined : plainProduct(a, [m, n, k], space, [[aRow, aColumn], [bRow, bColumn], [cRow, 1]]); // biome-ignore format: a table
+  const plain = packed || wide ? undefined : plainProduct(a, [m, n, k], space, [[aRow, aColumn], [bRow, bColumn], [cRow, 1]]); // biome-ignore format: a table
   const kernel = { ...call('matmul', [a, b], [output], words, count * (work + packing)), ...(plain && { product: plain }) };
   // Row u of the result needs row u of a, where a has a row for each and they follow one another.
   const rowByRow = attributes['transposeA'] !== true && product(a.shape) === units * k && isRowMajor(a);

@@ -1,4 +1,6 @@
-import type { Shape } from '../../ops/define.ts';
+import type { DType, Shape } from '../../ops/define.ts';
+import { isHalf } from '../../ops/dtype.ts';
+import { toHalfBits } from '../../ops/half.ts';
 import type { KernelCall, OperandView } from '../backend.ts';
 
 const BITS = new DataView(new ArrayBuffer(8));
@@ -16,7 +18,8 @@ export function doubleBits(value: number): [number, number] {
 }
 
 /** A scalar attribute as the word of an element of this dtype. */
-export function elementBits(value: number, dtype: string): number {
+export function elementBits(value: number, dtype: DType): number {
+  if (isHalf(dtype)) return toHalfBits(value, dtype);
   return dtype === 'float32' ? floatBits(value) : dtype === 'bool' ? Number(value !== 0) : value | 0;
 }
 

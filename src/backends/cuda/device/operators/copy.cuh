@@ -60,14 +60,17 @@ __device__ __forceinline__ void copy_elements(T *target, const T *source, int64_
   for (; i < count; i += lanes) target[i] = source[i * step];
 }
 
-__device__ __forceinline__ void fill_run(uint32_t *target, uint32_t value, uint64_t count, uint32_t lane, uint32_t lanes) {
+template <typename T>
+__device__ __forceinline__ void fill_run(T *target, uint32_t value, uint64_t count, uint32_t lane, uint32_t lanes) {
+  constexpr uint64_t in_vector = sizeof(uint4) / sizeof(T);
   uint64_t i = lane;
   if ((reinterpret_cast<uint64_t>(target) & 15) == 0) {
-    const uint64_t vectors = count / 4;
-    for (; i < vectors; i += lanes) reinterpret_cast<uint4 *>(target)[i] = make_uint4(value, value, value, value);
-    i = vectors * 4 + lane;
+    const uint32_t word = sizeof(T) == 4 ? value : (value & 0xffffu) | value << 16;
+    const uint64_t vectors = count / in_vector;
+    for (; i < vectors; i += lanes) reinterpret_cast<uint4 *>(target)[i] = make_uint4(word, word, word, word);
+    i = vectors * in_vector + lane;
   }
-  for (; i < count; i += lanes) target[i] = value;
+  for (; i < count; i += lanes) target[i] = static_cast<T>(value);
 }
 
 // A matrix whose columns are consecutive in the source, or nothing is: consecutive threads take consecutive targets.
@@ -193,6 +196,9 @@ __device__ __forceinline__ uint32_t copy_strided(const uint64_t *params, uint32_
 }
 }  // namespace operators
 
+GPUOS_OPERATOR(copy_strided, copy_strided<uint32_t>)
+GPUOS_OPERATOR(copy_halves, copy_strided<uint16_t>)
+
 extern "C" {
 
 // Does nothing: the round trip that the benches time.
@@ -200,13 +206,4 @@ __device__ __noinline__ uint32_t operator_nop(const uint64_t *params, uint32_t t
   return GPUOS_STATUS_OK;
 }
 
-__device__ __noinline__ uint32_t operator_copy_strided(const uint64_t *params, uint32_t tile, uint32_t tiles, char *shared,
-                                                       const uint32_t *data) {
-  return operators::copy_strided<uint32_t>(params, tile, tiles, shared);
-}
-
-__device__ __noinline__ uint32_t operator_copy_halves(const uint64_t *params, uint32_t tile, uint32_t tiles, char *shared,
-                                                      const uint32_t *data) {
-  return operators::copy_strided<uint16_t>(params, tile, tiles, shared);
-}
 }

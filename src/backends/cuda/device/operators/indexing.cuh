@@ -76,9 +76,9 @@ __device__ __forceinline__ bool indices_hold(const Scatter &scatter, const uint3
 // Writes rows of updates where indices name them: combine(target, source). A tile applies, in their order, just the
 // updates that fall into its rows, and one thread all those of an element: so the result does not depend on the number
 // of tiles or threads.
-template <typename Combine>
-__device__ __forceinline__ void scatter_rows(const Scatter &scatter, const uint32_t *indices, const uint32_t *updates, uint32_t *out,
-                                             uint32_t first, uint32_t last, char *scratch, Combine combine) {
+template <typename T, typename Combine>
+__device__ __forceinline__ void scatter_rows(const Scatter &scatter, const uint32_t *indices, const T *updates, T *out, uint32_t first,
+                                             uint32_t last, char *scratch, Combine combine) {
   const Hits hits = hits_in(scratch);
   uint32_t lanes = 1;
   while (lanes < scatter.inner && lanes < 32) lanes *= 2;
@@ -94,8 +94,8 @@ __device__ __forceinline__ void scatter_rows(const Scatter &scatter, const uint3
     for (uint32_t i = 0; i < count; i++) {
       const uint32_t row = hits.places[i];
       if (row % groups != group) continue;
-      uint32_t *target = out + static_cast<uint64_t>(row) * scatter.inner;
-      const uint32_t *source = updates + static_cast<uint64_t>(hits.numbers[i]) * scatter.step;
+      T *target = out + static_cast<uint64_t>(row) * scatter.inner;
+      const T *source = updates + static_cast<uint64_t>(hits.numbers[i]) * scatter.step;
       for (uint32_t c = lane; c < scatter.inner; c += lanes) combine(target + c, source + c);
     }
   }
@@ -105,7 +105,7 @@ __device__ __forceinline__ void scatter_rows(const Scatter &scatter, const uint3
 // contiguous. Words: units (batch * outer * count), outer, size of the axis, count of indices (of one batch), inner
 // elements.
 template <typename T>
-__device__ __forceinline__ uint32_t gather(const uint64_t *params, uint32_t tile, uint32_t tiles) {
+__device__ __forceinline__ uint32_t gather(const uint64_t *params, uint32_t tile, uint32_t tiles, char *) {
   const T *x = pointer_at<const T>(params, 0);
   const uint32_t *indices = pointer_at<const uint32_t>(params, 1);
   T *out = pointer_at<T>(params, 2);
@@ -128,28 +128,13 @@ __device__ __forceinline__ uint32_t gather(const uint64_t *params, uint32_t tile
   return status;
 }
 
-}  // namespace operators
-
-extern "C" {
-
-__device__ __noinline__ uint32_t operator_gather(const uint64_t *params, uint32_t tile, uint32_t tiles, char *shared,
-                                                 const uint32_t *data) {
-  return operators::gather<uint32_t>(params, tile, tiles);
-}
-
-__device__ __noinline__ uint32_t operator_gather_halves(const uint64_t *params, uint32_t tile, uint32_t tiles, char *shared,
-                                                        const uint32_t *data) {
-  return operators::gather<uint16_t>(params, tile, tiles);
-}
-
 // Blocks of x: out[r, :] = x[indices[r, 0], .., indices[r, depth - 1], :]. Pointers: x, indices, output, all contiguous.
 // Words: units (rows of indices), inner elements, depth, dims[depth].
-__device__ __noinline__ uint32_t operator_gather_nd(const uint64_t *params, uint32_t tile, uint32_t tiles, char *shared,
-                                                    const uint32_t *data) {
-  using namespace operators;
-  const uint32_t *x = pointer_at<const uint32_t>(params, 0);
+template <typename T>
+__device__ __forceinline__ uint32_t gather_nd(const uint64_t *params, uint32_t tile, uint32_t tiles, char *shared) {
+  const T *x = pointer_at<const T>(params, 0);
   const uint32_t *indices = pointer_at<const uint32_t>(params, 1);
-  uint32_t *out = pointer_at<uint32_t>(params, 2);
+  T *out = pointer_at<T>(params, 2);
   const uint32_t *words = words_after(params, 3);
   const uint32_t units = words[0];
   const uint32_t inner = words[1];
@@ -166,6 +151,56 @@ __device__ __noinline__ uint32_t operator_gather_nd(const uint64_t *params, uint
   });
   return status;
 }
+
+// x with blocks replaced, the last write staying. Pointers: x, indices, updates, output (may be x itself). Words: as
+// Scatter.
+template <typename T>
+__device__ __forceinline__ uint32_t tensor_scatter_update(const uint64_t *params, uint32_t tile, uint32_t tiles, char *shared) {
+  const T *x = pointer_at<const T>(params, 0);
+  const uint32_t *indices = pointer_at<const uint32_t>(params, 1);
+  const T *updates = pointer_at<const T>(params, 2);
+  T *out = pointer_at<T>(params, 3);
+  const Scatter scatter = scatter_of(words_after(params, 4), shared);
+  if (!indices_hold(scatter, indices)) return GPUOS_STATUS_OUT_OF_RANGE;
+  const uint32_t first = unit_bound(scatter.units, tile, tiles);
+  const uint32_t last = unit_bound(scatter.units, tile + 1, tiles);
+  if (first >= last) return GPUOS_STATUS_OK;
+  const uint64_t start = static_cast<uint64_t>(first) * scatter.inner;
+  if (out != x) copy_run(out + start, x + start, static_cast<uint64_t>(last - first) * scatter.inner, threadIdx.x, blockDim.x);
+  scatter_rows(scatter, indices, updates, out, first, last, shared + STAGED_BYTES,
+               [](T *target, const T *source) { *target = *source; });
+  return GPUOS_STATUS_OK;
+}
+
+// A scalar everywhere but at indices. Pointers: indices, values, default, output. Words: as Scatter, inner = 1.
+template <typename T>
+__device__ __forceinline__ uint32_t sparse_to_dense(const uint64_t *params, uint32_t tile, uint32_t tiles, char *shared) {
+  const uint32_t *indices = pointer_at<const uint32_t>(params, 0);
+  const T *values = pointer_at<const T>(params, 1);
+  T *out = pointer_at<T>(params, 3);
+  const Scatter scatter = scatter_of(words_after(params, 4), shared);
+  if (!indices_hold(scatter, indices)) return GPUOS_STATUS_OUT_OF_RANGE;
+  const uint32_t first = unit_bound(scatter.units, tile, tiles);
+  const uint32_t last = unit_bound(scatter.units, tile + 1, tiles);
+  if (first >= last) return GPUOS_STATUS_OK;
+  fill_run(out + first, *pointer_at<const T>(params, 2), last - first, threadIdx.x, blockDim.x);
+  scatter_rows(scatter, indices, values, out, first, last, shared + STAGED_BYTES,
+               [](T *target, const T *source) { *target = *source; });
+  return GPUOS_STATUS_OK;
+}
+
+}  // namespace operators
+
+GPUOS_OPERATOR(gather, gather<uint32_t>)
+GPUOS_OPERATOR(gather_halves, gather<uint16_t>)
+GPUOS_OPERATOR(gather_nd, gather_nd<uint32_t>)
+GPUOS_OPERATOR(gather_nd_halves, gather_nd<uint16_t>)
+GPUOS_OPERATOR(tensor_scatter_update, tensor_scatter_update<uint32_t>)
+GPUOS_OPERATOR(tensor_scatter_update_halves, tensor_scatter_update<uint16_t>)
+GPUOS_OPERATOR(sparse_to_dense, sparse_to_dense<uint32_t>)
+GPUOS_OPERATOR(sparse_to_dense_halves, sparse_to_dense<uint16_t>)
+
+extern "C" {
 
 // Zeros with updates added. Pointers: indices, updates, output. Words: as Scatter, then whether they are integers. No
 // tile of a scatter writes anything when an index is out of range.
@@ -189,42 +224,4 @@ __device__ __noinline__ uint32_t operator_scatter_nd(const uint64_t *params, uin
   return GPUOS_STATUS_OK;
 }
 
-// x with blocks replaced, the last write staying. Pointers: x, indices, updates, output (may be x itself). Words: as
-// Scatter.
-__device__ __noinline__ uint32_t operator_tensor_scatter_update(const uint64_t *params, uint32_t tile, uint32_t tiles, char *shared,
-                                                                const uint32_t *data) {
-  using namespace operators;
-  const uint32_t *x = pointer_at<const uint32_t>(params, 0);
-  const uint32_t *indices = pointer_at<const uint32_t>(params, 1);
-  const uint32_t *updates = pointer_at<const uint32_t>(params, 2);
-  uint32_t *out = pointer_at<uint32_t>(params, 3);
-  const Scatter scatter = scatter_of(words_after(params, 4), shared);
-  if (!indices_hold(scatter, indices)) return GPUOS_STATUS_OUT_OF_RANGE;
-  const uint32_t first = unit_bound(scatter.units, tile, tiles);
-  const uint32_t last = unit_bound(scatter.units, tile + 1, tiles);
-  if (first >= last) return GPUOS_STATUS_OK;
-  const uint64_t start = static_cast<uint64_t>(first) * scatter.inner;
-  if (out != x) copy_run(out + start, x + start, static_cast<uint64_t>(last - first) * scatter.inner, threadIdx.x, blockDim.x);
-  scatter_rows(scatter, indices, updates, out, first, last, shared + STAGED_BYTES,
-               [](uint32_t *target, const uint32_t *source) { *target = *source; });
-  return GPUOS_STATUS_OK;
-}
-
-// A scalar everywhere but at indices. Pointers: indices, values, default, output. Words: as Scatter, inner = 1.
-__device__ __noinline__ uint32_t operator_sparse_to_dense(const uint64_t *params, uint32_t tile, uint32_t tiles, char *shared,
-                                                          const uint32_t *data) {
-  using namespace operators;
-  const uint32_t *indices = pointer_at<const uint32_t>(params, 0);
-  const uint32_t *values = pointer_at<const uint32_t>(params, 1);
-  uint32_t *out = pointer_at<uint32_t>(params, 3);
-  const Scatter scatter = scatter_of(words_after(params, 4), shared);
-  if (!indices_hold(scatter, indices)) return GPUOS_STATUS_OUT_OF_RANGE;
-  const uint32_t first = unit_bound(scatter.units, tile, tiles);
-  const uint32_t last = unit_bound(scatter.units, tile + 1, tiles);
-  if (first >= last) return GPUOS_STATUS_OK;
-  fill_run(out + first, *pointer_at<const uint32_t>(params, 2), last - first, threadIdx.x, blockDim.x);
-  scatter_rows(scatter, indices, values, out, first, last, shared + STAGED_BYTES,
-               [](uint32_t *target, const uint32_t *source) { *target = *source; });
-  return GPUOS_STATUS_OK;
-}
 }

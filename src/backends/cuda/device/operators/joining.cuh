@@ -7,19 +7,20 @@ namespace operators {
 constexpr uint32_t JOINED_INPUTS = 1024;
 
 // Inputs one after the other. Where the words of a block start depends on its number of pointers, which an operator
-// cannot read; so there is one for each of four sizes of block. Pointers: the n inputs, unused ones up to `pointers` - 2,
+// cannot read; so there is one for each of four sizes of block. Pointers: the n inputs, unused ones up to POINTERS - 2,
 // then the output; all contiguous. Words: units (outer * n), n, elements of an output row, then the elements that each
 // input gives to a row [n]. A unit is one input's part of a row.
-__device__ __forceinline__ void join(uint32_t pointers, const uint64_t *params, uint32_t tile, uint32_t tiles, char *shared) {
-  const uint32_t *words = words_after(params, pointers);
+template <uint32_t POINTERS, typename T>
+__device__ __forceinline__ uint32_t join(const uint64_t *params, uint32_t tile, uint32_t tiles, char *shared) {
+  const uint32_t *words = words_after(params, POINTERS);
   const uint32_t units = words[0];
   const uint32_t n = words[1];
   const uint32_t width = words[2];
   const uint32_t first = unit_bound(units, tile, tiles);
   const uint32_t last = unit_bound(units, tile + 1, tiles);
-  if (first >= last) return;
-  uint32_t *out = pointer_at<uint32_t>(params, pointers - 1);
-  const uint32_t **inputs = reinterpret_cast<const uint32_t **>(shared);
+  if (first >= last) return GPUOS_STATUS_OK;
+  T *out = pointer_at<T>(params, POINTERS - 1);
+  const T **inputs = reinterpret_cast<const T **>(shared);
   // starts[i] is where input i begins in a row; one more is where the last ends.
   uint32_t *starts = reinterpret_cast<uint32_t *>(shared + JOINED_INPUTS * 8);
   const uint32_t outer = first / n;
@@ -29,7 +30,7 @@ __device__ __forceinline__ void join(uint32_t pointers, const uint64_t *params, 
   for (uint32_t base = 0; base < n; base += JOINED_INPUTS) {
     const uint32_t count = min(JOINED_INPUTS, n - base);
     __syncthreads();
-    for (uint32_t i = threadIdx.x; i < count; i += blockDim.x) inputs[i] = pointer_at<const uint32_t>(params, base + i);
+    for (uint32_t i = threadIdx.x; i < count; i += blockDim.x) inputs[i] = pointer_at<const T>(params, base + i);
     if (threadIdx.x < 32) {
       uint32_t sum = start;
       for (uint32_t i = 0; i < count; i += 32) {
@@ -56,47 +57,16 @@ __device__ __forceinline__ void join(uint32_t pointers, const uint64_t *params, 
     });
     start = starts[count];
   }
-}
-
-}  // namespace operators
-
-extern "C" {
-
-// Up to 3 inputs.
-__device__ __noinline__ uint32_t operator_concat_4(const uint64_t *params, uint32_t tile, uint32_t tiles, char *shared,
-                                                   const uint32_t *data) {
-  operators::join(4, params, tile, tiles, shared);
-  return GPUOS_STATUS_OK;
-}
-
-// Up to 15 inputs.
-__device__ __noinline__ uint32_t operator_concat_16(const uint64_t *params, uint32_t tile, uint32_t tiles, char *shared,
-                                                    const uint32_t *data) {
-  operators::join(16, params, tile, tiles, shared);
-  return GPUOS_STATUS_OK;
-}
-
-// Up to 255 inputs.
-__device__ __noinline__ uint32_t operator_concat_256(const uint64_t *params, uint32_t tile, uint32_t tiles, char *shared,
-                                                     const uint32_t *data) {
-  operators::join(256, params, tile, tiles, shared);
-  return GPUOS_STATUS_OK;
-}
-
-// Up to 4095 inputs.
-__device__ __noinline__ uint32_t operator_concat_4096(const uint64_t *params, uint32_t tile, uint32_t tiles, char *shared,
-                                                      const uint32_t *data) {
-  operators::join(4096, params, tile, tiles, shared);
   return GPUOS_STATUS_OK;
 }
 
 // x with a constant around it. Pointers: x, output. Words: units (rows of the output), value, then of the last axis:
 // before, size, after, stride of x; then rank r of the other axes, their padded sizes[r], before[r], sizes[r], strides of
 // x[r].
-__device__ __noinline__ uint32_t operator_pad(const uint64_t *params, uint32_t tile, uint32_t tiles, char *shared, const uint32_t *data) {
-  using namespace operators;
-  const uint32_t *x = pointer_at<const uint32_t>(params, 0);
-  uint32_t *out = pointer_at<uint32_t>(params, 1);
+template <typename T>
+__device__ __forceinline__ uint32_t pad(const uint64_t *params, uint32_t tile, uint32_t tiles, char *shared) {
+  const T *x = pointer_at<const T>(params, 0);
+  T *out = pointer_at<T>(params, 1);
   const uint32_t *words = words_after(params, 2);
   const uint32_t units = words[0];
   const uint32_t value = words[1];
@@ -121,7 +91,7 @@ __device__ __noinline__ uint32_t operator_pad(const uint64_t *params, uint32_t t
       offset += static_cast<int64_t>(static_cast<int32_t>(strides[d])) * place;
       rest = quotient;
     }
-    uint32_t *row = out + static_cast<uint64_t>(unit) * width;
+    T *row = out + static_cast<uint64_t>(unit) * width;
     if (!inside) {
       fill_run(row, value, width, lane, lanes);
       return;
@@ -135,11 +105,10 @@ __device__ __noinline__ uint32_t operator_pad(const uint64_t *params, uint32_t t
 
 // `on` at the index and `off` elsewhere; an index out of range gives `off` only. Pointers: indices, output. Words: units
 // (indices), depth, on, off (bits).
-__device__ __noinline__ uint32_t operator_one_hot(const uint64_t *params, uint32_t tile, uint32_t tiles, char *shared,
-                                                  const uint32_t *data) {
-  using namespace operators;
+template <typename T>
+__device__ __forceinline__ uint32_t one_hot(const uint64_t *params, uint32_t tile, uint32_t tiles, char *shared) {
   const uint32_t *indices = pointer_at<const uint32_t>(params, 0);
-  uint32_t *out = pointer_at<uint32_t>(params, 1);
+  T *out = pointer_at<T>(params, 1);
   const uint32_t *words = words_after(params, 2);
   const uint32_t units = words[0];
   const uint32_t depth = words[1];
@@ -147,9 +116,23 @@ __device__ __noinline__ uint32_t operator_one_hot(const uint64_t *params, uint32
   const uint32_t off = words[3];
   each_row(unit_bound(units, tile, tiles), unit_bound(units, tile + 1, tiles), depth, [&](uint32_t unit, uint32_t lane, uint32_t lanes) {
     const uint32_t index = indices[unit];
-    uint32_t *row = out + static_cast<uint64_t>(unit) * depth;
-    for (uint32_t i = lane; i < depth; i += lanes) row[i] = i == index ? on : off;
+    T *row = out + static_cast<uint64_t>(unit) * depth;
+    for (uint32_t i = lane; i < depth; i += lanes) row[i] = static_cast<T>(i == index ? on : off);
   });
   return GPUOS_STATUS_OK;
 }
-}
+
+}  // namespace operators
+
+GPUOS_OPERATOR(concat_4, join<4, uint32_t>)
+GPUOS_OPERATOR(concat_4_halves, join<4, uint16_t>)
+GPUOS_OPERATOR(concat_16, join<16, uint32_t>)
+GPUOS_OPERATOR(concat_16_halves, join<16, uint16_t>)
+GPUOS_OPERATOR(concat_256, join<256, uint32_t>)
+GPUOS_OPERATOR(concat_256_halves, join<256, uint16_t>)
+GPUOS_OPERATOR(concat_4096, join<4096, uint32_t>)
+GPUOS_OPERATOR(concat_4096_halves, join<4096, uint16_t>)
+GPUOS_OPERATOR(pad, pad<uint32_t>)
+GPUOS_OPERATOR(pad_halves, pad<uint16_t>)
+GPUOS_OPERATOR(one_hot, one_hot<uint32_t>)
+GPUOS_OPERATOR(one_hot_halves, one_hot<uint16_t>)

@@ -17,18 +17,18 @@ struct Blocking {
 };
 
 // The slice of A from `k0`: element i of it, columns innermost if they are consecutive.
-template <uint32_t ROWS, uint32_t DEPTH>
-__device__ __forceinline__ float slice_of_a(const Product &p, uint32_t m0, uint32_t k0, uint32_t i, bool by_rows, uint32_t &place) {
+template <typename T, uint32_t ROWS, uint32_t DEPTH>
+__device__ __forceinline__ float slice_of_a(const Product<T> &p, uint32_t m0, uint32_t k0, uint32_t i, bool by_rows, uint32_t &place) {
   const uint32_t row = by_rows ? i / DEPTH : i % ROWS;
   const uint32_t k = by_rows ? i % DEPTH : i / ROWS;
   place = k * (ROWS + 4) + row;
-  return m0 + row < p.m && k0 + k < p.k ? p.a[(m0 + row) * p.a_row + (k0 + k) * p.a_column] : 0.0f;
+  return m0 + row < p.m && k0 + k < p.k ? widened(p.a[(m0 + row) * p.a_row + (k0 + k) * p.a_column]) : 0.0f;
 }
 
 // Rows m0 to m0 + 4 ROW_GROUPS - 1 of the product. Threads form ROW_GROUPS x column groups, each with 4 x 4 sums.
-template <uint32_t ROW_GROUPS>
-__device__ __noinline__ void multiply_block(const Product &given, uint32_t m0, float *scratch) {
-  const Product p = given;
+template <typename T, uint32_t ROW_GROUPS>
+__device__ __noinline__ void multiply_block(const Product<T> &given, uint32_t m0, float *scratch) {
+  const Product<T> p = given;
   typedef Blocking<ROW_GROUPS> Sizes;
   constexpr uint32_t ROWS = Sizes::ROWS;
   constexpr uint32_t DEPTH = Sizes::DEPTH;
@@ -49,7 +49,9 @@ __device__ __noinline__ void multiply_block(const Product &given, uint32_t m0, f
   const uint32_t b_k = by_depth ? thread % DEPTH : thread / columns;
   const uint32_t next_column = by_depth ? threads / DEPTH : 0;
   const uint32_t next_k = by_depth ? 0 : ROW_GROUPS / 4;
-  const bool stores_four = ((reinterpret_cast<uint64_t>(p.c) | static_cast<uint64_t>(p.c_row * 4)) & 15) == 0;
+  float *wide = reinterpret_cast<float *>(p.c) + p.c_start;
+  T *narrow = p.c + p.c_start;
+  const bool stores_four = p.wide ? holds_vectors(wide, p.c_row, 4) : holds_vectors(narrow, p.c_row, 4);
 
   for (uint32_t n0 = 0; n0 < p.n; n0 += columns) {
     float sums[4][4] = {};
@@ -61,14 +63,14 @@ __device__ __noinline__ void multiply_block(const Product &given, uint32_t m0, f
 #pragma unroll
       for (uint32_t j = 0; j < Sizes::HELD; j++) {
         const uint32_t i = thread + j * threads;
-        held_a[j] = i < ROWS * DEPTH ? slice_of_a<ROWS, DEPTH>(p, m0, k0, i, by_rows, place) : 0.0f;
+        held_a[j] = i < ROWS * DEPTH ? slice_of_a<T, ROWS, DEPTH>(p, m0, k0, i, by_rows, place) : 0.0f;
       }
 #pragma unroll
       for (uint32_t j = 0; j < Sizes::MOVES; j++) {
         const uint32_t column = n0 + b_column + j * next_column;
         const uint32_t k = k0 + b_k + j * next_k;
         const int64_t offset = by_depth ? column * p.b_column : only;
-        held_b[j] = column < p.n && k < p.k ? p.b[offset + k * p.b_row] : 0.0f;
+        held_b[j] = column < p.n && k < p.k ? widened(p.b[offset + k * p.b_row]) : 0.0f;
       }
     };
     if (works && p.k > 0) load(0);
@@ -84,7 +86,7 @@ __device__ __noinline__ void multiply_block(const Product &given, uint32_t m0, f
           slice_a[place] = held_a[j];
         }
         for (uint32_t i = thread + Sizes::HELD * threads; i < ROWS * DEPTH; i += threads) {
-          const float value = slice_of_a<ROWS, DEPTH>(p, m0, k0, i, by_rows, place);
+          const float value = slice_of_a<T, ROWS, DEPTH>(p, m0, k0, i, by_rows, place);
           slice_a[place] = value;
         }
 #pragma unroll
@@ -112,35 +114,36 @@ __device__ __noinline__ void multiply_block(const Product &given, uint32_t m0, f
     for (uint32_t i = 0; i < 4; i++) {
       const uint32_t row = m0 + 4 * row_group + i;
       if (row >= p.m || column >= p.n) continue;
-      float *to = p.c + row * p.c_row + column;
       if (stores_four && column + 4 <= p.n) {
-        *reinterpret_cast<float4 *>(to) = make_float4(sums[i][0], sums[i][1], sums[i][2], sums[i][3]);
+        if (p.wide) store_four(wide + row * p.c_row + column, sums[i]);
+        else store_four(narrow + row * p.c_row + column, sums[i]);
         continue;
       }
 #pragma unroll
       for (uint32_t j = 0; j < 4; j++) {
-        if (column + j < p.n) to[j] = sums[i][j];
+        if (column + j < p.n) store_sum(p, row, column + j, sums[i][j]);
       }
     }
   }
 }
 
-__device__ __forceinline__ void multiply(const Product &whole, float *scratch) {
+template <typename T>
+__device__ __forceinline__ void multiply(const Product<T> &whole, float *scratch) {
   for (uint32_t m0 = 0; m0 < whole.m;) {
     const uint32_t rows = whole.m - m0;
     if (rows > 32) {
-      multiply_block<16>(whole, m0, scratch);
+      multiply_block<T, 16>(whole, m0, scratch);
       m0 += 64;
     } else if (rows > 16) {
-      multiply_block<8>(whole, m0, scratch);
+      multiply_block<T, 8>(whole, m0, scratch);
       m0 += 32;
     } else if (rows > 8) {
-      multiply_block<4>(whole, m0, scratch);
+      multiply_block<T, 4>(whole, m0, scratch);
       m0 += 16;
     } else {
-      Product p = whole;
+      Product<T> p = whole;
       p.a += m0 * p.a_row;
-      p.c += m0 * p.c_row;
+      p.c_start += m0 * p.c_row;
       p.m = rows;
       multiply_narrow(p, scratch);
       m0 += 8;
@@ -148,27 +151,23 @@ __device__ __forceinline__ void multiply(const Product &whole, float *scratch) {
   }
 }
 
-}  // namespace operators
-
-extern "C" {
-
-// Batched matrix product, float32. Pointers: A, B (or its panels), C. Words: units, packed (0 or 1), partition (0: a unit
-// is a row, 1: a panel of 8 columns), M, N, K, row and column stride of A, of B (ignored where packed), row stride of C,
-// batch rank k, dims[k], strides of A[k], of B[k] (packed: in elements of the panels), of C[k]. Units count through the
-// batch: batch * M or batch * ceil(N/8).
-__device__ __noinline__ uint32_t operator_matmul(const uint64_t *params, uint32_t tile, uint32_t tiles, char *shared,
-                                                 const uint32_t *data) {
-  using namespace operators;
-  const float *a = pointer_at<const float>(params, 0);
-  const float *b = pointer_at<const float>(params, 1);
-  float *c = pointer_at<float>(params, 2);
+// Batched matrix product. Pointers: A, B (or its panels), C. Words: units, form (bit 0: B is packed; bit 1: C is float32
+// whatever A and B are), partition (0: a unit is a row, 1: a panel of 8 columns), M, N, K, row and column stride of A, of B
+// (ignored where packed), row stride of C, batch rank k, dims[k], strides of A[k], of B[k] (packed: in elements of the
+// panels), of C[k]. Units count through the batch: batch * M or batch * ceil(N/8).
+template <typename T>
+__device__ __forceinline__ uint32_t matmul(const uint64_t *params, uint32_t tile, uint32_t tiles, char *shared) {
+  const T *a = pointer_at<const T>(params, 0);
+  const T *b = pointer_at<const T>(params, 1);
   const uint32_t *words = words_after(params, 3);
   const uint32_t units = words[0];
   const bool columns = words[2] != 0;
   const uint32_t M = words[3];
   const uint32_t N = words[4];
-  Product p;
-  p.packed = words[1] != 0;
+  Product<T> p;
+  p.c = pointer_at<T>(params, 2);
+  p.packed = (words[1] & 1) != 0;
+  p.wide = (words[1] & 2) != 0;
   p.k = words[5];
   p.a_row = static_cast<int32_t>(words[6]);
   p.a_column = static_cast<int32_t>(words[7]);
@@ -191,12 +190,20 @@ __device__ __noinline__ uint32_t operator_matmul(const uint64_t *params, uint32_
     p.n = columns ? min(N - n0, count * 8) : N;
     p.a = a + offset_of(batch, rank, dims, dims + rank) + m0 * p.a_row;
     p.b = b + offset_of(batch, rank, dims, dims + 2 * rank) + column_offset(p, n0);
-    p.c = c + offset_of(batch, rank, dims, dims + 3 * rank) + m0 * p.c_row + n0;
+    p.c_start = offset_of(batch, rank, dims, dims + 3 * rank) + m0 * p.c_row + n0;
     multiply(p, reinterpret_cast<float *>(shared + STAGED_BYTES));
     unit += count;
   }
   return GPUOS_STATUS_OK;
 }
+
+}  // namespace operators
+
+GPUOS_OPERATOR(matmul, matmul<float>)
+GPUOS_OPERATOR(matmul_float16, matmul<operators::Float16>)
+GPUOS_OPERATOR(matmul_bfloat16, matmul<operators::Bfloat16>)
+
+extern "C" {
 
 // Packs B[K, N] of any strides into panels [ceil(N/8)][K][8], columns past N zero. Pointers: B, panels. Words: units
 // (panels, through the batch), N, K, row stride, column stride, batch rank k, dims[k], strides of B[k]. The panels of one
