@@ -258,6 +258,8 @@ export class PlanRunner {
     const { product, pointers, offsets } = step.stages[0] as Stage;
     if (ordinary === undefined || product === undefined) return undefined;
     const at = (i: number): number => (this.#addresses[pointers[i] as number] as number) + (offsets[i] as number);
+    // Its sequence is told before it is written: where room is waited for, the device may submit a task of its own.
+    queue.ringSpace();
     const task = ordinary.begin(product, [at(0), at(1), at(2)], queue.index, queue.tail);
     return task && queue.writeInline(task.slot, 1, task.pointers, task.words, order);
   }

@@ -432,6 +432,22 @@ describe.skipIf(SKIP)(named('functions of direct injection'), () => {
     expect(entry(FIRST).address).not.toBe(INTERPRETER);
   });
 
+  it('is not begun anew by what it submits, which may wait for room in the ring', () => {
+    open();
+    const all = functions({ limit: FIRST + 10 });
+    let [depth, deepest, submitted] = [0, 0, 0];
+    all.setChanges(() => {
+      depth++;
+      submitted++;
+      deepest = Math.max(deepest, depth);
+      for (const until = performance.now() + 50; performance.now() < until; ) all.whileWaiting();
+      depth--;
+    });
+    for (const n of [1, 2, 3]) all.install(all.compile(program(n)));
+    for (const until = performance.now() + 20_000; all.state.compiling > 0 && performance.now() < until; ) all.whileWaiting();
+    expect({ submitted, deepest }).toEqual({ submitted: 6, deepest: 1 });
+  });
+
   it('changes an entry in the order of its tasks, however late they are carried out', async () => {
     open();
     const all = functions();

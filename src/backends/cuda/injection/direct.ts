@@ -90,6 +90,7 @@ export class DirectFunctions implements Functions {
   #improving: Improving | undefined;
   #submit: SubmitChange | undefined;
   #pumping = false;
+  #turning = false;
   #looks = 0;
   #failed: string | undefined;
 
@@ -148,7 +149,8 @@ export class DirectFunctions implements Functions {
   }
 
   whileWaiting(): void {
-    if (!this.#pumping || (++this.#looks & (LOOKS - 1)) !== 0) return;
+    // What it submits may itself wait for room in the ring.
+    if (!this.#pumping || this.#turning || (++this.#looks & (LOOKS - 1)) !== 0) return;
     const [oldest] = this.#waiting.values();
     if (this.#improving !== undefined || (oldest !== undefined && performance.now() - oldest.since > IDLE_MS)) this.#turn();
   }
@@ -186,6 +188,7 @@ export class DirectFunctions implements Functions {
 
   /** Takes the answer if there is one, and asks for the next: one after another, oldest first. */
   #turn(): void {
+    this.#turning = true;
     try {
       if (this.#improving !== undefined && !this.#settle(this.#improving)) return;
       for (const [fn, of] of this.#waiting) {
@@ -202,6 +205,8 @@ export class DirectFunctions implements Functions {
       this.#improving = undefined;
       this.#failed = (error as Error).message;
       if (this.#process.lost !== undefined) this.#waiting.clear();
+    } finally {
+      this.#turning = false;
     }
   }
 
