@@ -26,6 +26,14 @@ export interface EngineCounters {
   structures: number;
 }
 
+/**
+ * The tensors made in a call of tidy(), each with the one made before it. They are young, and so is this: to note each in a
+ * list, which is not, would cost the collector's write barrier for every operation.
+ */
+interface Scope {
+  newest: Tensor | undefined;
+}
+
 /** What a framework's backend needs of an engine. */
 export interface FrameworkEngine {
   readonly counters: EngineCounters;
@@ -48,7 +56,8 @@ export class Engine {
   readonly #recorder: Recorder;
   readonly #reading: Reading;
   readonly #transfers: Transfers;
-  readonly #scopes: Tensor[][] = [];
+  /** The innermost that is open. */
+  #scope: Scope | undefined;
 
   constructor(system: System) {
     this.system = system;
@@ -104,16 +113,20 @@ export class Engine {
   }
 
   #scoped(tensor: Tensor): Tensor {
-    const scopes = this.#scopes;
-    if (scopes.length > 0) (scopes[scopes.length - 1] as Tensor[]).push(tensor);
-    else if (!tensor.tracked) this.#lifetimes.track(tensor);
+    const scope = this.#scope;
+    if (scope !== undefined) {
+      tensor.below = scope.newest;
+      scope.newest = tensor;
+    } else if (!tensor.tracked) this.#lifetimes.track(tensor);
     return tensor;
   }
 
   /** Runs `body` and disposes of every tensor made in it but those that it returns. */
   tidy<T>(body: () => T): T {
     if (typeof body !== 'function') throw new GpuosError('GPUOS_BAD_OPTION', `tidy() takes a function, not ${formatValue(body)}.`);
-    this.#scopes.push([]);
+    const outer = this.#scope;
+    const scope: Scope = { newest: undefined };
+    this.#scope = scope;
     let result: T | undefined;
     let done = false;
     try {
@@ -126,13 +139,17 @@ export class Engine {
       }
       return result;
     } finally {
-      const made = this.#scopes.pop() as Tensor[];
+      this.#scope = outer;
       const kept: Tensor[] = [];
       if (done) collectTensors(result, kept);
       for (const tensor of kept) tensor.kept = true;
-      for (const tensor of made) {
+      let next = scope.newest;
+      while (next !== undefined) {
+        const tensor = next;
+        next = tensor.below;
+        tensor.below = undefined;
         if (tensor.kept) this.#scoped(tensor);
-        else if (tensor.handle) this.dispose(tensor);
+        else if (tensor.handle) this.#lifetimes.dispose(tensor);
       }
       for (const tensor of kept) tensor.kept = false;
     }

@@ -14,6 +14,7 @@ import { roundToHalf } from '../ops/half.ts';
 import { operatorByName } from '../ops/index.ts';
 import { formatValue } from '../ops/shape.ts';
 import type { Activation } from '../ops/matrix.ts';
+import type { System } from '../runtime/system.ts';
 import type { Engine } from './engine.ts';
 import type { Lifetimes } from './lifetime.ts';
 import { NO_ATTRIBUTES, type Named, named, type Operation, operations } from './operations.ts';
@@ -40,11 +41,13 @@ const COPY = defineOperator({
 /** Checks operations on tensors and records them; nothing runs here. */
 export class Recorder {
   readonly #engine: Engine;
+  readonly #system: System;
   readonly #submission: Submission;
   readonly #lifetimes: Lifetimes;
 
   constructor(engine: Engine, submission: Submission, lifetimes: Lifetimes) {
     this.#engine = engine;
+    this.#system = engine.system;
     this.#submission = submission;
     this.#lifetimes = lifetimes;
   }
@@ -54,15 +57,19 @@ export class Recorder {
     if (!(tensor instanceof Tensor)) throw new GpuosError('GPUOS_DTYPE_MISMATCH', `An operand is ${formatValue(tensor)}, not a tensor.`);
     if (!tensor.handle)
       throw new GpuosError('GPUOS_TENSOR_DISPOSED', `A tensor of shape [${tensor.shape.join()}] was used after it was disposed of.`);
-    const { system } = this.#engine;
     // Whether the device is lost is looked at when something is submitted: it would cost a good part of recording.
-    if (system.closed) system.checkOpen();
+    if (this.#system.closed) this.#system.checkOpen();
     if (tensor.engine !== this.#engine) throw new GpuosError('GPUOS_SHUT_DOWN', 'The tensor belongs to another system.');
+  }
+
+  /** Whether check() has nothing against the tensor, except perhaps that the system is closed. */
+  #isUsable(tensor: Tensor): boolean {
+    return tensor?.engine === this.#engine && tensor.handle;
   }
 
   /** An element-wise operation of one input, the quick way. */
   unary(operator: Named, x: Tensor): Tensor {
-    this.check(x);
+    if (!this.#isUsable(x) || this.#system.closed) this.check(x);
     const { plain, quickInputs, accepted, toBool } = operator;
     const { type } = x;
     if (quickInputs !== 1 || ((accepted >> type.code) & 1) === 0) return this.apply(operator, [x], NO_ATTRIBUTES)[0] as Tensor;
@@ -71,10 +78,10 @@ export class Recorder {
 
   /** An element-wise operation of two inputs, the quick way; a number is taken as a scalar of the other's dtype. */
   binary(operator: Named, a: Tensor, other: Tensor | number): Tensor {
-    this.check(a);
+    if (!this.#isUsable(a) || this.#system.closed) this.check(a);
     const { type } = a;
     const b = typeof other === 'number' ? this.hidden(other, type.dtype) : other;
-    this.check(b);
+    if (!this.#isUsable(b)) this.check(b);
     const { plain, quickInputs, accepted, toBool } = operator;
     if (
       quickInputs !== 2 ||
@@ -100,9 +107,7 @@ export class Recorder {
         `${formatValue(value)} is no value of ${dtype}, which the other operand has; cast that first.`,
       );
     }
-    const tensor = new Tensor(this.#engine, typeOf(SCALAR, dtype), undefined, NO_INPUTS);
-    tensor.value = inDType(value, dtype);
-    return tensor;
+    return new Tensor(this.#engine, typeOf(SCALAR, dtype), undefined, NO_INPUTS, inDType(value, dtype));
   }
 
   /** The values of a strided tensor in memory of their own. */

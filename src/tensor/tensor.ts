@@ -51,24 +51,34 @@ const KEPT = 32;
  * Dispose of tensors, or make them inside `tidy`; one that becomes garbage is freed in the end as well.
  */
 export class Tensor {
-  /** @internal */ readonly engine: Engine;
-  /** @internal Shape and dtype. */ readonly type: TensorType;
-  /** @internal What makes it; undefined for a leaf, and once it has run. */ operation: Operation | undefined;
-  /** @internal */ inputs: readonly Tensor[];
-  /** @internal All outputs of its operator, where that has several. */ siblings: readonly Tensor[] | undefined = undefined;
-  /** @internal Memory, once it has any. */ place: Place | undefined = undefined;
-  /** @internal The value of a leaf of one element that the host knows. */ value: number | undefined = undefined;
-  /** @internal */ state = HANDLE;
-  /** @internal Recorded operations that need it and have not run. */ uses = 0;
-  /** @internal The recording that it is numbered in, and its number there; ~k: external k. */ window = 0;
-  /** @internal */ index = 0;
+  // Declared only: a field that is initialized here is written twice.
+  /** @internal */ declare readonly engine: Engine;
+  /** @internal Shape and dtype. */ declare readonly type: TensorType;
+  /** @internal What makes it; undefined for a leaf, and once it has run. */ declare operation: Operation | undefined;
+  /** @internal */ declare inputs: readonly Tensor[];
+  /** @internal All outputs of its operator, where that has several. */ declare siblings: readonly Tensor[] | undefined;
+  /** @internal Memory, once it has any. */ declare place: Place | undefined;
+  /** @internal The value of a leaf of one element that the host knows. */ declare value: number | undefined;
+  /** @internal */ declare state: number;
+  /** @internal Recorded operations that need it and have not run. */ declare uses: number;
+  /** @internal The recording that it is numbered in, and its number there; ~k: external k. */ declare window: number;
+  /** @internal */ declare index: number;
+  /** @internal The one made before it in the same scope. */ declare below: Tensor | undefined;
 
   /** @internal */
-  constructor(engine: Engine, type: TensorType, operation: Operation | undefined, inputs: readonly Tensor[]) {
+  constructor(engine: Engine, type: TensorType, operation: Operation | undefined, inputs: readonly Tensor[], value?: number) {
     this.engine = engine;
     this.type = type;
     this.operation = operation;
     this.inputs = inputs;
+    this.siblings = undefined;
+    this.place = undefined;
+    this.value = value;
+    this.state = HANDLE;
+    this.uses = 0;
+    this.window = 0;
+    this.index = 0;
+    this.below = undefined;
   }
 
   get dtype(): DType {
@@ -105,7 +115,7 @@ export class Tensor {
     return (this.state & HANDLE) !== 0;
   }
   set handle(on: boolean) {
-    this.#set(HANDLE, on);
+    this.state = on ? this.state | HANDLE : this.state & ~HANDLE;
   }
 
   /** @internal Part of the form of a computation rather than a parameter of it. */
@@ -113,7 +123,7 @@ export class Tensor {
     return (this.state & CONSTANT) !== 0;
   }
   set constant(on: boolean) {
-    this.#set(CONSTANT, on);
+    this.state = on ? this.state | CONSTANT : this.state & ~CONSTANT;
   }
 
   /** @internal Planned without memory of its own in an earlier flush; the next that needs it keeps it. */
@@ -121,7 +131,7 @@ export class Tensor {
     return (this.state & SKIPPED) !== 0;
   }
   set skipped(on: boolean) {
-    this.#set(SKIPPED, on);
+    this.state = on ? this.state | SKIPPED : this.state & ~SKIPPED;
   }
 
   /** @internal Freed when it becomes garbage; others belong to a scope or to a caller who disposes of them. */
@@ -129,7 +139,7 @@ export class Tensor {
     return (this.state & TRACKED) !== 0;
   }
   set tracked(on: boolean) {
-    this.#set(TRACKED, on);
+    this.state = on ? this.state | TRACKED : this.state & ~TRACKED;
   }
 
   /** @internal Of a tracked one: that is seen to already. */
@@ -137,7 +147,7 @@ export class Tensor {
     return (this.state & WATCHED) !== 0;
   }
   set watched(on: boolean) {
-    this.#set(WATCHED, on);
+    this.state = on ? this.state | WATCHED : this.state & ~WATCHED;
   }
 
   /** @internal A scope that is being left hands it on. */
@@ -145,11 +155,7 @@ export class Tensor {
     return (this.state & KEPT) !== 0;
   }
   set kept(on: boolean) {
-    this.#set(KEPT, on);
-  }
-
-  #set(bit: number, on: boolean): void {
-    this.state = on ? this.state | bit : this.state & ~bit;
+    this.state = on ? this.state | KEPT : this.state & ~KEPT;
   }
 
   get shape(): Shape {
