@@ -128,8 +128,8 @@ function reopen(options: KernelOptions): DeviceProcess {
   }
 }
 
-const never = new Int32Array(new SharedArrayBuffer(4));
-const pause = (): void => void Atomics.wait(never, 0, 0, PAUSE_MS);
+// Made when it is needed: this file is loaded with every program, also where there is no shared memory.
+const pause = (): void => void Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, PAUSE_MS);
 
 function launch(process: DeviceProcess, cache: ImageCache, options: KernelOptions, injection: Injection, before: number): StartedKernel {
   const { names, bytes } = options;
