@@ -12,7 +12,8 @@ import { say } from './cuda-common.ts';
 import type { BenchRow } from './suite.ts';
 import type { SuiteMessage } from './suite-process.ts';
 
-export const about = 'the cuda device on a GPU: submission, throughput, fused work against PyTorch, injection, recovery, idle costs';
+export const about =
+  'the cuda device on a GPU: submission, throughput, fused work against PyTorch, injection, the encoder, recovery, idle costs';
 
 /** The parts, modules beside this one, and how long each may take. The first may have to compile the resident kernel. */
 const PARTS = [
@@ -20,6 +21,8 @@ const PARTS = [
   ['cuda-throughput', 60_000],
   ['cuda-elementwise', 240_000],
   ['cuda-inject', 120_000],
+  ['cuda-model', 240_000],
+  ['cuda-model-wasm', 180_000],
   ['cuda-fault', 120_000],
   ['cuda-idle', 150_000],
 ] as const;
@@ -40,7 +43,7 @@ export async function run(emit: (row: BenchRow) => void): Promise<void> {
   const failures: string[] = [];
   for (const [part, limitMs] of PARTS) {
     const start = performance.now();
-    const failure = await runPart(part, limitMs, (row) => emit({ ...row, ...facts }));
+    const failure = await runPart(part, limitMs, (row) => emit(row.device === 'cuda' ? { ...row, ...facts } : row));
     say(`${part} took ${((performance.now() - start) / 1000).toFixed(1)} s`);
     if (failure === undefined) continue;
     say(`${part} failed: ${failure}`);
