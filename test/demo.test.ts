@@ -115,6 +115,21 @@ describe('gpuos demo', () => {
     expect(result.tasksPerSentence).toBeLessThan(result.frameworkOpsPerSentence);
   });
 
+  it('runs where it is told to, and says why it cannot', async () => {
+    expect(await report('--input', input, '--quiet', '--device', 'wasm', '--limit', '1')).toMatchObject({ device: 'wasm' });
+    expect(await report('--input', input, '--quiet', '--device', 'auto', '--limit', '1')).toMatchObject({ device: 'wasm' });
+    // With a driver there is no GPU to be seen, and without one there is none.
+    const none = await gpuos(['demo', '--json', '--quiet', '--device', 'cuda', '--input', input], {
+      env: { ...env(), CUDA_VISIBLE_DEVICES: '' },
+    });
+    expect(none.code).toBe(1);
+    expect(none.stderr).toMatch(/^error: .* \[GPUOS_CUDA_UNAVAILABLE\] .*gpuos info/);
+    expect(JSON.parse(lastLine(none.stdout))).toMatchObject({ error: { code: 'GPUOS_CUDA_UNAVAILABLE' } });
+    const stock = await gpuos(['demo', '--device', 'wasm', '--backend', 'cpu'], { env: env() });
+    expect(stock).toMatchObject({ code: 2, stdout: '' });
+    expect(stock.stderr).toMatch(/--device is for the backend gpuos.*\[GPUOS_USAGE\]/);
+  });
+
   it('agrees with stock tfjs, which really is the backend that it is named after', async () => {
     const result = await report('--input', input, '--quiet', '--compare');
     for (const name of ['tfjs-wasm', 'tfjs-cpu']) {

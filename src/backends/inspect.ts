@@ -1,3 +1,4 @@
+import { statfsSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
 import { cacheFolder, readFlags } from '../flags.ts';
 import { injectionText } from './cuda/injection/verdict.ts';
@@ -48,17 +49,34 @@ function inspectWasm(): DeviceReport {
   return { kind: 'wasm', usable: missing.length === 0, name: 'embedded WebAssembly device', details, missing };
 }
 
+function sharedRoom(): string {
+  try {
+    const { bavail, bsize } = statfsSync('/dev/shm');
+    return `${Math.floor((bavail * bsize) / 2 ** 20)} MiB that /dev/shm has free`;
+  } catch {
+    return 'nothing: there is no /dev/shm';
+  }
+}
+
 function inspectCuda(): DeviceReport {
-  const { cudaHome, cudaInject, home } = readFlags();
+  const { cudaHome, cudaInject, cudaCublas, home, memoryMib } = readFlags();
   const found = probe({ cudaHome });
   const { driver, nvrtc, cublas } = found.libraries;
   const details: Record<string, string | number | boolean> = { driverFound: driver.path !== undefined };
-  if (driver.path) details['driver'] = `${driver.version ?? 'unknown version'}, CUDA ${found.cuda} (${driver.path})`;
+  if (driver.path) {
+    details['driver'] = `${driver.version ?? 'version not known without NVML'}, CUDA ${found.cuda} (${driver.path})`;
+  }
   if (nvrtc.path) details['compiler'] = `NVRTC ${nvrtc.version} (${nvrtc.path}, found by ${nvrtc.from})`;
-  details['largeProducts'] = cublas.path
-    ? `cuBLAS ${cublas.version} (${cublas.path}, found by ${cublas.from})`
-    : `in the resident kernel: ${cublas.problem ?? 'no cuBLAS was found'}`;
-  if (found.ready) details['injection'] = injectionText(cudaInject, found, cacheFolder(home));
+  if (cudaCublas === 'off') details['largeProducts'] = 'in the resident kernel: GPUOS_CUDA_CUBLAS=off';
+  else {
+    details['largeProducts'] = cublas.path
+      ? `cuBLAS ${cublas.version} (${cublas.path}, found by ${cublas.from})`
+      : `in the resident kernel: ${cublas.problem ?? 'no cuBLAS was found'}`;
+  }
+  if (found.ready) {
+    details['injection'] = injectionText(cudaInject, found, cacheFolder(home));
+    details['memory'] = `${memoryMib} MiB for tensors, up to 256 MiB shared with the host, of ${sharedRoom()}`;
+  }
   for (const gpu of found.gpus) {
     const memory = `${Math.round(gpu.memoryBytes / 2 ** 20)} MiB`;
     const state = [

@@ -1,5 +1,6 @@
 /** `gpuos info`: the devices of this machine, what was found, what is missing and how to get it. */
 import { cpus, totalmem } from 'node:os';
+import { chosenDevice } from '../backends/index.ts';
 import { cacheFolder, FLAGS, readFlags } from '../flags.ts';
 import { inspectDevices } from '../index.ts';
 import { BASELINE_PACKAGES, DEMO_PACKAGES, installCommand, resolvePackage, TFJS_PACKAGES } from './demo/packages.ts';
@@ -14,7 +15,8 @@ const OPTIONAL: readonly (readonly [use: string, names: readonly string[]])[] = 
 
 export async function runInfo(options: { json: boolean }): Promise<number> {
   // Checked first: a misspelt flag is the likeliest reason for asking.
-  const { home } = readFlags();
+  const { home, device: asked } = readFlags();
+  const device = chosenDevice(asked);
   const devices = inspectDevices();
   const packages = OPTIONAL.map(([use, names]) => {
     const missing = names.filter((name) => resolvePackage(name) === undefined);
@@ -29,7 +31,7 @@ export async function runInfo(options: { json: boolean }): Promise<number> {
   };
   const cache = cacheFolder(home);
   if (options.json) {
-    process.stdout.write(`${JSON.stringify({ version: packageVersion(), devices, packages, machine, flags, cache })}\n`);
+    process.stdout.write(`${JSON.stringify({ version: packageVersion(), device, devices, packages, machine, flags, cache })}\n`);
     return 0;
   }
   const lines = [`gpuos ${packageVersion()}`, '', 'devices'];
@@ -38,6 +40,9 @@ export async function runInfo(options: { json: boolean }): Promise<number> {
     for (const [name, value] of Object.entries(device.details)) lines.push(`  ${''.padEnd(10)}   ${name}: ${value}`);
     for (const { what, remedy } of device.missing) lines.push(`  ${''.padEnd(10)}   missing ${what}: ${remedy}`);
   }
+  lines.push(
+    `  ${'init()'.padEnd(10)} takes ${device}${asked === 'auto' ? '; another by GPUOS_DEVICE' : `, as GPUOS_DEVICE=${asked} says`}`,
+  );
   lines.push('', 'packages');
   const width = Math.max(...packages.map(({ use }) => use.length));
   for (const { use, missing, install } of packages) {
