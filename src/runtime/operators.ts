@@ -1,6 +1,7 @@
 import { CHANGE, FLAG, OPERATOR_SLOTS } from '../abi/status.ts';
 import { programLayout } from '../ops/program.ts';
 import type { Device } from '../backends/backend.ts';
+import { blockNeeds } from '../backends/lowering/needs.ts';
 import { GpuosError } from '../errors.ts';
 import type { Program } from '../ops/program.ts';
 import { NO_ORDER, type Queue } from './queue.ts';
@@ -18,7 +19,7 @@ export interface InjectedOperator {
 const MOST_PINNED = OPERATOR_SLOTS - 512;
 
 interface Slot {
-  /** What its descriptor has to hold. */
+  /** What its descriptor has to hold; undefined: the executor's own. */
   needs: { readonly pointers: number; readonly words: number } | undefined;
   readonly id: number;
   readonly name: string;
@@ -75,7 +76,7 @@ export class Operators {
         fn: id + 1,
         version: 1,
         killed: false,
-        needs: undefined,
+        needs: blockNeeds(name),
       };
     }
     this.#controlSlot = this.builtIn('controlTable');
@@ -108,7 +109,7 @@ export class Operators {
     return this.#get(id);
   }
 
-  /** Pointers and words that the operator reads of its descriptor; undefined for a built-in function. */
+  /** Pointers and words that the operator reads of its descriptor, at least; undefined: no caller may name it. */
   needs(id: number): { readonly pointers: number; readonly words: number } | undefined {
     return this.#get(id).needs;
   }

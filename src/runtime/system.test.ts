@@ -420,15 +420,20 @@ describe('what a caller gives', () => {
     expect([...out.read()]).toEqual([2, 3]);
   });
 
-  it('a pointer that a built-in function misses ends that task, and harms nothing', async () => {
+  it('a built-in function without the pointers that it reads is refused, and one of the executor itself', async () => {
     const system = start({ workers: 0 });
-    // What the slot held before would be a valid address.
     const out = system.buffer(8);
-    for (let i = 0; i < 20; i++) await system.submit({ operator: 'fill', pointers: [out.address], words: [8, 8, 0] }).done();
-    expect(await rejection(system.submit({ operator: 'fill', words: [8, 8, 0x3f800000] }).done())).toBe('GPUOS_TASK_TRAPPED');
-    expect([...out.read()]).toEqual(Array(8).fill(0));
-    await system.submit({ operator: 'nop', words: [1] }).done();
-    expect(system.peekQueue().depth).toBe(0);
+    const submit = (operator: string, words: number[], ...pointers: number[]) => code(() => system.submit({ operator, words, pointers }));
+    expect(submit('fill', [8, 8, 0x3f80_0000])).toBe('GPUOS_BAD_DESCRIPTOR');
+    expect(submit('fill', [8, 8], out.address)).toBe('GPUOS_BAD_DESCRIPTOR');
+    // With as many as a descriptor holds it would still read past it.
+    for (const operator of ['matmul', 'attention', 'concat_16', 'copy_strided', 'copy_halves'])
+      expect(submit(operator, Array(7).fill(0), ...Array(4).fill(out.address)), operator).toBe('GPUOS_BAD_DESCRIPTOR');
+    for (const operator of ['controlTable', 'chain'])
+      expect(submit(operator, Array(7).fill(0), ...Array(4).fill(out.address)), operator).toBe('GPUOS_BAD_DESCRIPTOR');
+    expect(system.peekQueue().tail).toBe(0);
+    await system.submit({ operator: 'fill', pointers: [out.address], words: [8, 8, 0x3f80_0000] }).done();
+    expect([...out.read()]).toEqual(Array(8).fill(1));
   });
 
   it('after shutdown everything but shutdown is an error', async () => {

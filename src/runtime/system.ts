@@ -2,6 +2,7 @@ import { INLINE_POINTERS, INLINE_WORDS } from '../abi/descriptor.ts';
 import { MAX_TILES } from '../abi/status.ts';
 import type { Device, MemorySpace, WorkerStatus } from '../backends/backend.ts';
 import { createDevice } from '../backends/index.ts';
+import { fitsDescriptor } from '../backends/lowering/needs.ts';
 import { GpuosError } from '../errors.ts';
 import { formatValue } from '../ops/shape.ts';
 import { nearMatchHint } from '../spelling.ts';
@@ -279,8 +280,10 @@ export class System {
       if (!Number.isInteger(word) || word < -(2 ** 31) || word >= 2 ** 32) throw bad(`word ${String(word)} is not a 32-bit integer.`);
     }
     const needs = this.operators.needs(operator);
-    if (needs !== undefined && (pointers.length < needs.pointers || words.length < needs.words)) {
-      const name = this.operators.name(operator);
+    const name = this.operators.name(operator);
+    if (needs === undefined) throw bad(`${name} is a part of the executor itself.`);
+    if (!fitsDescriptor(needs)) throw bad(`${name} has a longer parameter block than a descriptor holds; use tensors.`);
+    if (pointers.length < needs.pointers || words.length < needs.words) {
       throw bad(
         `${name} needs ${needs.pointers} pointers (inputs, then outputs) and ${needs.words} words (elements first); ${pointers.length} and ${words.length} were given.`,
       );
