@@ -218,13 +218,17 @@ export class Queue {
       const other = this.#host.queue(queue);
       dependencies.push({ queue, sequence: other.tail + ((low - (other.tail >>> 0)) | 0) });
     }
-    this.#failures.set(sequence, { status, operator: this.#u32[at + OFFSET.operator] as number, dependencies });
+    this.#failures.set(sequence, { status, operator: this.#operatorOf(sequence), dependencies });
     if (this.#failures.size > REMEMBERED_FAILURES) {
       for (const oldest of this.#failures.keys()) {
         this.#failures.delete(oldest);
         break;
       }
     }
+  }
+
+  #operatorOf(sequence: number): number {
+    return this.#u32[this.#ring + (((sequence >>> 0) & this.#mask) << DESCRIPTOR_SHIFT) + OFFSET.operator] as number;
   }
 
   /**
@@ -241,7 +245,7 @@ export class Queue {
     this.#awaitReaders(oldest);
     for (this.#look(); this.#tail - this.#free >= this.slots; this.#look()) {
       // Complete, but nobody has moved the cursor on yet: helping does.
-      this.#checkAlive(oldest);
+      this.#checkAlive(this.#tail);
       this.#device.help(1, false);
     }
   }
@@ -399,7 +403,10 @@ export class Queue {
   #checkAlive(sequence: number): void {
     if (this.#host.closed) throw taskError(STATUS.CANCELLED, this.index, sequence, 'any');
     const lost = this.#device.lost;
-    if (lost !== undefined) throw new GpuosError('GPUOS_DEVICE_LOST', `Task ${sequence} of queue ${this.index} is lost: ${lost}.`);
+    // What took the device may have ended the task before.
+    if (lost === undefined || this.isComplete(sequence)) return;
+    const what = sequence < this.#tail ? ` (operator ${this.#host.operatorName(this.#operatorOf(sequence))})` : '';
+    throw new GpuosError('GPUOS_DEVICE_LOST', `Task ${sequence} of queue ${this.index}${what} is lost: ${lost.replace(/\.$/, '')}.`);
   }
 
   /**

@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
+import { control, workerRecord } from '../../src/abi/records.ts';
 import type { CudaDevice, CudaDeviceOptions } from '../../src/backends/cuda/device.ts';
 import { findLibrary } from '../../src/backends/cuda/discovery.ts';
 import { ImageCache } from '../../src/backends/cuda/image-cache.ts';
@@ -12,7 +13,7 @@ import { DirectFunctions, type DirectOptions } from '../../src/backends/cuda/inj
 import { BYTECODE_BYTES } from '../../src/backends/cuda/injection/functions.ts';
 import { encodeProgram } from '../../src/backends/cuda/interpreter/index.ts';
 import type { Program } from '../../src/ops/program.ts';
-import { CHANGE } from '../../src/abi/status.ts';
+import { CHANGE, CONTROL_ADDRESS } from '../../src/abi/status.ts';
 import { compileFakes } from './fakes.ts';
 import { operatorCubin } from './operator-cubin.ts';
 import { eventually, named, processesWith, SKIP, stage, type Started } from './process-start.ts';
@@ -185,11 +186,29 @@ describe.skipIf(SKIP)(named('the cuda device'), () => {
     await nothingIsLeft();
   });
 
-  it('refuses to give way, which its blocks do not yet, and goes on', () => {
+  it('tells its blocks after how many tiles to give way', () => {
     const device = start();
-    expect(caught(() => device.setYieldEvery(8)).code).toBe('GPUOS_NOT_ON_DEVICE');
+    const { u32 } = device.views();
+    const word = (CONTROL_ADDRESS + control.offset.yieldEvery) >> 2;
+    expect(u32[word]).toBe(0);
+    device.setYieldEvery(8);
+    expect(u32[word]).toBe(8);
     device.setYieldEvery(0);
-    expect(device.lost).toBeUndefined();
+    expect(u32[word]).toBe(0);
+  });
+
+  it('has the counters that its blocks wrote last, also when it is stopped', async () => {
+    const device = start();
+    const { u32 } = device.views();
+    const records = u32[(CONTROL_ADDRESS + control.offset.workerRecords) >> 2] as number;
+    const { tiles, tasks, failed, parks } = workerRecord.offset;
+    for (const [i, at] of [tiles, tasks, failed, parks].entries()) u32.set([10 + i, i], (records + 3 * workerRecord.size + at) >> 2);
+    const counted = { tiles: 10, tasks: 11 + 2 ** 32, failed: 12 + 2 * 2 ** 32, parks: 13 + 3 * 2 ** 32 };
+    expect(device.status()[2]).toEqual({ worker: 3, state: 'running', ...counted });
+    expect(device.status()[1]).toEqual({ worker: 2, state: 'running', tiles: 0, tasks: 0, failed: 0, parks: 0 });
+    await device.stop();
+    expect(device.status()[2]).toMatchObject(counted);
+    expect(() => device.setYieldEvery(3)).not.toThrow();
   });
 
   it('says why it is lost when its process is killed', async () => {

@@ -93,7 +93,7 @@ describe.skipIf(NO_EMULATION)(reason('injection into a kernel on the CPU'), () =
 
   it.each([
     ['hangs', 2, /its task was not complete after 10 s/],
-    ['faults', 3, /The device process is gone/],
+    ['faults', 3, /The device process is gone|ended with status 2/],
   ])('is relaunch where the code of the self-test %s, in another process', LIMIT, (_, how, why) => {
     const cacheFolder = join(work, `how-${how}`);
     const device = start({ cacheFolder }, { FAKE_self_test: how });

@@ -21,6 +21,8 @@ export function createResidentHost({ driver, segment, allocate }) {
       if (words[2] !== 0) driver.synchronizeStream(stream);
       return Atomics.load(words, 1) !== 0;
     },
+    watch() {},
+    explain: (fault) => fault,
     relaunch() {
       if (trouble !== 'leaves') Atomics.store(words, 1, 0);
       Atomics.add(words, 0, 1);

@@ -567,10 +567,11 @@ describe('the cuda device', { skip: found.ready ? false : `missing ${why}` }, ()
     const from = performance.now();
     for (let i = 0; i < 50; i++) tasks.push(await nop({ dependencies: [bad] }));
     const outcomes = await Promise.all([bad, ...tasks].map((task) => outcome(within(task.done(), 5000, 'the loss'))));
-    assert.equal(outcomes[0], 'GPUOS_DEVICE_LOST');
+    // It is blamed if nothing else ran by then.
+    assert.ok(['GPUOS_DEVICE_LOST', 'GPUOS_TASK_TRAPPED'].includes(outcomes[0]), outcomes[0]);
     assert.deepEqual([...new Set(outcomes.slice(101))], ['GPUOS_DEVICE_LOST']);
     assert.deepEqual(
-      outcomes.filter((one) => one !== 'done' && one !== 'GPUOS_DEVICE_LOST'),
+      outcomes.slice(1).filter((one) => one !== 'done' && one !== 'GPUOS_DEVICE_LOST'),
       [],
     );
     measured.faultOutcomes = tally(outcomes);

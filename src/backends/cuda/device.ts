@@ -1,3 +1,5 @@
+import { control, workerRecord } from '../../abi/records.ts';
+import { CONTROL_ADDRESS } from '../../abi/status.ts';
 import { GpuosError } from '../../errors.ts';
 import type { Program } from '../../ops/program.ts';
 import type {
@@ -37,12 +39,17 @@ const STATES: Readonly<Record<number, WorkerStatus['state']>> = { [KERNEL.runnin
 /** The longest that a waiting host sleeps before it looks again. */
 const LOOK_MS = 0.05;
 
+/** What a block counts. */
+type Counters = Required<Pick<WorkerStatus, 'tiles' | 'tasks' | 'failed' | 'parks'>>;
+
 export interface CudaDeviceOptions {
   readonly queues: number;
   readonly slots: number;
   readonly firstSequence: number;
   /** Memory for tensors. */
   readonly memoryMib: number;
+  /** How long a task may run: it ends between two of its tiles, or with the device. Default: for ever. */
+  readonly taskBudgetMs?: number;
   readonly cudaHome?: string | undefined;
   /** When fused programs are compiled: while they run interpreted, or before they run. */
   readonly compile: 'background' | 'first';
@@ -82,6 +89,8 @@ export class CudaDevice implements Device {
   readonly #functions: Functions;
   readonly #injection: Injection;
   readonly #sleeper = new Int32Array(new SharedArrayBuffer(4));
+  readonly #workerRecords: number;
+  #counters: readonly Counters[] = [];
   #stopped = false;
   #released = false;
   #lost: string | undefined;
@@ -93,6 +102,7 @@ export class CudaDevice implements Device {
     // Behind what the kernel knows of come programs for its interpreter on their way to it, then the rest.
     const rest = layout.end + BYTECODE_BYTES;
     this.#segment = shareMemory(rest);
+    this.#workerRecords = layout.workerRecords;
     const buffer = this.#segment.view;
     this.#views = { u32: new Uint32Array(buffer), i32: new Int32Array(buffer), f32: new Float32Array(buffer), bytes: buffer.byteLength };
     const bytes = options.memoryMib * MIB;
@@ -109,6 +119,7 @@ export class CudaDevice implements Device {
         cacheFolder: options.cacheFolder,
         tiered: options.compile === 'background',
         inject: options.inject ?? 'auto',
+        taskBudgetMs: options.taskBudgetMs,
         startLimitMs: START_MS,
         more: (address) => (mode === 'off' ? {} : { products: { types: PRODUCT_TYPES, scratch: { address, bytes } } }),
       });
@@ -189,11 +200,24 @@ export class CudaDevice implements Device {
     this.#functions.setChanges?.(submit);
   }
 
-  /** Whether the blocks are there, looked at now; they keep no counters of their own yet. */
+  /**
+   * Whether the blocks are there, looked at now, and what each has done as of when it last wrote that down: when it had
+   * nothing to do for a moment, or had run a thousand tasks since.
+   */
   status(): readonly WorkerStatus[] {
     this.#lost ??= this.#stopped ? undefined : this.#process.lost;
     const state = this.#lost !== undefined ? 'dead' : (STATES[this.#process.kernel] ?? 'left');
-    return Array.from({ length: this.workers }, (_, i) => ({ worker: i + 1, state }));
+    // The memory goes with the device.
+    if (!this.#stopped) this.#counters = Array.from({ length: this.workers }, (_, i) => this.#countersOf(i + 1));
+    return this.#counters.map((counters, i) => ({ worker: i + 1, state, ...counters }));
+  }
+
+  #countersOf(worker: number): Counters {
+    const at = this.#workerRecords + worker * workerRecord.size;
+    const word = (address: number): number => Atomics.load(this.#views.u32, address >> 2);
+    const long = (offset: number): number => word(at + offset) + word(at + offset + 4) * 2 ** 32;
+    const o = workerRecord.offset;
+    return { tiles: long(o.tiles), tasks: long(o.tasks), failed: long(o.failed), parks: long(o.parks) };
   }
 
   /** Fused kernels that are being compiled while they run interpreted, and why one last could not be placed. */
@@ -214,9 +238,9 @@ export class CudaDevice implements Device {
     return this.#lost;
   }
 
-  /** @throws GPUOS_NOT_ON_DEVICE but for 0: the blocks do not give way yet */
+  /** After so many tiles a block pauses for a tenth of a millisecond: its multiprocessor is then that of the ordinary kernels beside it. */
   setYieldEvery(tiles: number): void {
-    if (tiles !== 0) throw new GpuosError('GPUOS_NOT_ON_DEVICE', 'Workers of the cuda device cannot give way to others yet.');
+    if (!this.#stopped) Atomics.store(this.#views.i32, (CONTROL_ADDRESS + control.offset.yieldEvery) >> 2, tiles);
   }
 
   async stop(): Promise<void> {

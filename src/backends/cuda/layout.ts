@@ -1,11 +1,14 @@
 /** Where everything stands in the segment that host and device share. Offsets take the place of addresses in the records of the abi. */
 import { descriptor } from '../../abi/descriptor.ts';
-import { control, queueRecord } from '../../abi/records.ts';
+import { control, queueRecord, workerRecord } from '../../abi/records.ts';
 import { ABI_VERSION, CONTROL_ADDRESS, NO_QUEUE } from '../../abi/status.ts';
 import { GpuosError } from '../../errors.ts';
 
 const LINE_BYTES = 64;
 const PAGE_BYTES = 4096;
+
+/** The most worker blocks: more than any GPU has multiprocessors. */
+export const MOST_WORKERS = 511;
 
 const align = (bytes: number, to = LINE_BYTES): number => Math.ceil(bytes / to) * to;
 
@@ -32,6 +35,10 @@ export interface SegmentLayout extends SegmentOptions {
   readonly queueStride: number;
   /** A word for each slot of each queue: the sequence of the last task there that had its work done beside the kernel, once it may begin. */
   readonly gates: number;
+  /** One of the host, which has no use for it, and one for each worker block. */
+  readonly workerRecords: number;
+  /** Where the device process has what the workers are at copied to: a word of 8 bytes for each. */
+  readonly steps: number;
   /** Where the rest begins. */
   readonly end: number;
 }
@@ -51,7 +58,10 @@ export function planSegment(options: SegmentOptions): SegmentLayout {
     completions: rings + i * queueStride + slots * descriptor.size,
   }));
   const gates = rings + queues * queueStride;
-  return { ...options, queueRecords, queueList, rings, queueStride, gates, end: align(gates + queues * slots * 4, PAGE_BYTES) };
+  const workerRecords = align(gates + queues * slots * 4);
+  const steps = workerRecords + (MOST_WORKERS + 1) * workerRecord.size;
+  const end = align(steps + MOST_WORKERS * 8, PAGE_BYTES);
+  return { ...options, queueRecords, queueList, rings, queueStride, gates, workerRecords, steps, end };
 }
 
 /** The sequence that stands in a slot before its first task: one ring's length before it. */
@@ -70,6 +80,7 @@ export function writeSegment(words: Uint32Array, layout: SegmentLayout): void {
   put(CONTROL_ADDRESS + control.offset.abiVersion, ABI_VERSION);
   put(CONTROL_ADDRESS + control.offset.queues, layout.queues);
   put(CONTROL_ADDRESS + control.offset.queueRecords, layout.queueRecords);
+  put(CONTROL_ADDRESS + control.offset.workerRecords, layout.workerRecords);
   const q = queueRecord.offset;
   for (const [index, queue] of layout.queueList.entries()) {
     put(queue.record + q.ring, queue.ring);

@@ -1,11 +1,14 @@
 import { FUNCTION_SLOTS, OPERATOR_SLOTS } from '../../abi/status.ts';
 import { GpuosError } from '../../errors.ts';
+import type { CudaError } from './cuda-error.ts';
 import { LoadedImage } from './injection/loaded-image.ts';
 import { QUIT, QUIT_WORD, Replacement, type Running } from './injection/replacement.ts';
-import { completionBefore, type SegmentLayout } from './layout.ts';
+import { completionBefore, MOST_WORKERS, type SegmentLayout } from './layout.ts';
 import type { Address } from './library.ts';
+import { blame } from './process/blame.ts';
 import type { Swapped, TableEntry } from './process/requests.ts';
 import type { ResidentContext, ResidentHost } from './process/resident-host.ts';
+import { StepWatch } from './process/step-watch.ts';
 
 /** What `device/resident.cuh` defines under the same names: threads of a block, its shared memory, warps that admit at most, ... */
 export const KERNEL_LIMITS = {
@@ -16,7 +19,9 @@ export const KERNEL_LIMITS = {
   NEAR_BYTES: 1024,
 } as const;
 /** Bytes of the structures that it and we both know. */
-export const KERNEL_SIZES = { Mailbox: 384, TaskRecord: 160, FunctionEntry: 16, SlotEntry: 8, ResidentArguments: 120 } as const;
+export const KERNEL_SIZES = { Mailbox: 384, TaskRecord: 160, FunctionEntry: 16, SlotEntry: 8, ResidentArguments: 136 } as const;
+/** As long as a 32-bit number of milliseconds can tell: weeks. */
+const NO_BUDGET = 2 ** 32 - 1;
 /** The most device memory that is taken for parameter blocks. */
 const MOST_NEAR_BYTES = 256 << 20;
 /**
@@ -34,6 +39,8 @@ export interface ResidentStart {
   readonly controlSlot: number;
   /** Slot of the interpreter of fused programs. */
   readonly interpreterSlot: number;
+  /** How long a worker may be at one task. Default: for ever. */
+  readonly taskBudgetMs?: number;
 }
 
 /** What the host then knows; JSON. */
@@ -57,6 +64,8 @@ export class ResidentKernel implements ResidentHost {
   #leave: Address = 0;
   #running: Running | undefined;
   #replacement: Replacement | undefined;
+  #layout: SegmentLayout | undefined;
+  #steps: StepWatch | undefined;
 
   constructor(context: ResidentContext) {
     this.#context = context;
@@ -69,10 +78,10 @@ export class ResidentKernel implements ResidentHost {
    * @throws CudaError, GPUOS_OUT_OF_MEMORY
    */
   start(options: Readonly<Record<string, unknown>>, image: Uint8Array | undefined): Readonly<Record<string, unknown>> {
-    const { layout, controlSlot, interpreterSlot, workers: asked } = options as unknown as ResidentStart;
+    const { layout, controlSlot, interpreterSlot, workers: asked, taskBudgetMs = NO_BUDGET } = options as unknown as ResidentStart;
     const { driver, device, segment, allocate } = this.#context;
     const { queues, slots, firstSequence } = layout;
-    const workers = asked ?? driver.deviceAttribute(device, 'sms') - 1;
+    const workers = Math.min(asked ?? driver.deviceAttribute(device, 'sms') - 1, MOST_WORKERS);
     const shards = Math.min(queues, KERNEL_LIMITS.MAX_SHARDS);
     const loaded = new LoadedImage(driver, image as Uint8Array, undefined);
     this.#stream = driver.createStream();
@@ -90,6 +99,7 @@ export class ResidentKernel implements ResidentHost {
     const functions = zeroed(FUNCTION_SLOTS * KERNEL_SIZES.FunctionEntry);
     const killed = zeroed(OPERATOR_SLOTS * 4);
     this.#leave = zeroed(4);
+    const steps = zeroed(workers * 8);
     const before = Uint32Array.from({ length: queues * slots * 2 }, (_, i) =>
       i % 2 === 0 ? 0 : completionBefore(firstSequence, (i >> 1) & (slots - 1), slots),
     );
@@ -101,13 +111,14 @@ export class ResidentKernel implements ResidentHost {
     const argument = new DataView(new ArrayBuffer(KERNEL_SIZES.ResidentArguments));
     const nearBytes = queues * slots * KERNEL_LIMITS.NEAR_BYTES;
     const near = nearBytes <= MOST_NEAR_BYTES ? allocate(nearBytes) : 0;
-    [segment.deviceAddress, mailboxes, tasks, completions, marks, heads, table, functions, killed, near, this.#leave].forEach(
+    [segment.deviceAddress, mailboxes, tasks, completions, marks, heads, table, functions, killed, near, this.#leave, steps].forEach(
       (address, i) => {
         argument.setBigUint64(8 * i, BigInt(address), true);
       },
     );
-    [workers, queues, slots, shards, layout.queueRecords, layout.rings, layout.queueStride, controlSlot].forEach((value, i) => {
-      argument.setUint32(88 + 4 * i, value, true);
+    const { queueRecords, rings, queueStride, workerRecords } = layout;
+    [workers, queues, slots, shards, queueRecords, rings, queueStride, controlSlot, workerRecords, taskBudgetMs].forEach((value, i) => {
+      argument.setUint32(96 + 4 * i, value, true);
     });
     // Its own functions have the first entries: slot i has function i + 1, and behind the last stands one that is never called.
     const own = new BigUint64Array(2 * (interpreterSlot + 3));
@@ -133,6 +144,8 @@ export class ResidentKernel implements ResidentHost {
       own,
       allocate,
     });
+    this.#layout = layout;
+    if (taskBudgetMs !== NO_BUDGET) this.#steps = this.#stepWatch(layout, steps, workers, taskBudgetMs);
     loaded.launch(shape, argument);
     return {
       workers,
@@ -146,6 +159,26 @@ export class ResidentKernel implements ResidentHost {
   /** Whether the kernel has left. @throws CudaError if it did so by a fault */
   get left(): boolean {
     return this.#context.driver.streamDone(this.#stream);
+  }
+
+  #stepWatch(layout: SegmentLayout, steps: Address, workers: number, budgetMs: number): StepWatch {
+    const { driver, segment } = this.#context;
+    // The kernel's own stream is the kernel's until it leaves.
+    const side = driver.createStream(driver.streamPriorities().greatest);
+    const words = new BigUint64Array(segment.view, layout.steps, workers);
+    return new StepWatch(this.#words, layout, budgetMs, () => {
+      driver.copyToHost(segment.address + layout.steps, steps, workers * 8, side);
+      driver.synchronizeStream(side);
+      return words;
+    });
+  }
+
+  watch(): void {
+    this.#steps?.look(performance.now());
+  }
+
+  explain(fault: CudaError): CudaError {
+    return this.#layout === undefined ? fault : blame(this.#words, this.#layout, fault);
   }
 
   /** Launches it again where it stood: all that was admitted is complete, and the rings hold the rest. */

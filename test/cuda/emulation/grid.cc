@@ -6,6 +6,7 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <signal.h>
 #include <atomic>
 #include <functional>
 #include <map>
@@ -101,6 +102,36 @@ struct Stream {
 // All blocks that run: none may while a module is loaded or unloaded, for which the driver would wait.
 std::atomic<uint32_t> running_blocks{0};
 
+// Set by the first fault of a block; every call that has to do with the device answers with it from then on.
+std::atomic<int> device_fault{0};
+thread_local bool is_block = false;
+constexpr int FAULTS[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE};
+struct sigaction handlers_before[NSIG];
+
+// The block stands where it faulted. (On a device the others would too.)
+void on_fault(int number, siginfo_t *info, void *context) {
+  if (is_block) {
+    device_fault = number == SIGILL ? 719 : 700;
+    for (;;) pause();
+  }
+  const struct sigaction &before = handlers_before[number];
+  if ((before.sa_flags & SA_SIGINFO) != 0) before.sa_sigaction(number, info, context);
+  else sigaction(number, &before, nullptr);
+}
+
+void catch_faults() {
+  static bool caught = false;
+  if (caught) return;
+  caught = true;
+  struct sigaction action = {};
+  action.sa_sigaction = on_fault;
+  action.sa_flags = SA_SIGINFO;
+  for (int number : FAULTS) sigaction(number, &action, &handlers_before[number]);
+}
+
+// What a call comes to after a fault.
+int after_fault(int result) { return device_fault != 0 ? device_fault.load() : result; }
+
 // What was loaded: the kernel itself is part of this library, and what was linked to it are shared objects.
 struct Module {
   void *table = nullptr;
@@ -129,6 +160,7 @@ uint32_t run_thread(void *context) {
 
 void *run_block_of(void *context) {
   BlockOfLaunch *own = static_cast<BlockOfLaunch *>(context);
+  is_block = true;
   emulation::Block &block = emulation::own_block();
   block.turn = TURN;
   block.grid_dim = {own->launch.blocks, 1, 1};
@@ -161,8 +193,10 @@ std::function<void()> body_of(const Kernel &kernel, void **parameters) {
 }
 
 int launch(const Kernel *kernel, uint32_t blocks, uint32_t threads, Stream *stream, void **parameters) {
+  catch_faults();
   const std::function<void()> body = body_of(*kernel, parameters);
-  while (stream->running != 0) usleep(100);
+  while (stream->running != 0 && device_fault == 0) usleep(100);
+  if (device_fault != 0) return device_fault;
   for (uint32_t i = 0; i < blocks; i++) {
     pthread_t thread;
     stream->running++;
@@ -175,7 +209,7 @@ int launch(const Kernel *kernel, uint32_t blocks, uint32_t threads, Stream *stre
 }
 
 void wait(const Stream *stream) {
-  while (stream->running != 0) usleep(100);
+  while (stream->running != 0 && device_fault == 0) usleep(100);
 }
 
 }  // namespace
@@ -190,22 +224,22 @@ int plain_cuMemsetD8Async(uint64_t to, unsigned char value, size_t bytes, Stream
 
 int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, Stream *stream) {
   wait(stream);
-  return plain_cuMemcpyHtoDAsync_v2(to, from, bytes, stream);
+  return after_fault(plain_cuMemcpyHtoDAsync_v2(to, from, bytes, stream));
 }
 
 int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, Stream *stream) {
   wait(stream);
-  return plain_cuMemcpyDtoHAsync_v2(to, from, bytes, stream);
+  return after_fault(plain_cuMemcpyDtoHAsync_v2(to, from, bytes, stream));
 }
 
 int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t bytes, Stream *stream) {
   wait(stream);
-  return plain_cuMemcpyDtoDAsync_v2(to, from, bytes, stream);
+  return after_fault(plain_cuMemcpyDtoDAsync_v2(to, from, bytes, stream));
 }
 
 int cuMemsetD8Async(uint64_t to, unsigned char value, size_t bytes, Stream *stream) {
   wait(stream);
-  return plain_cuMemsetD8Async(to, value, bytes, stream);
+  return after_fault(plain_cuMemsetD8Async(to, value, bytes, stream));
 }
 
 int cuModuleLoadData(Module **module, const char *image) {
@@ -250,13 +284,13 @@ int cuStreamDestroy_v2(Stream *stream) {
 }
 
 int cuStreamQuery(Stream *stream) {
-  const int result = note("cuStreamQuery", "");
+  const int result = after_fault(note("cuStreamQuery", ""));
   return result != 0 ? result : stream->running == 0 ? 0 : 600;
 }
 
 int cuStreamSynchronize(Stream *stream) {
   wait(stream);
-  return note("cuStreamSynchronize", "");
+  return after_fault(note("cuStreamSynchronize", ""));
 }
 
 int cuLaunchKernel(const Kernel *kernel, unsigned gx, unsigned, unsigned, unsigned bx, unsigned, unsigned, unsigned, Stream *stream, void **parameters, void **) {

@@ -17,8 +17,9 @@ struct Shard {
 
 // What the shards share.
 struct Dispatching {
-  uint32_t pause;  // not 0: nothing more is admitted
-  uint32_t paused; // shards that have seen it
+  uint32_t pause;       // not 0: nothing more is admitted
+  uint32_t paused;      // shards that have seen it
+  uint32_t yield_every; // what the host has set, as of the watcher's last look
   uint32_t heads[GPUOS_MAX_QUEUES];
   uint16_t table[GPUOS_OPERATOR_SLOTS]; // the function of each slot, and KILLED
 };
@@ -199,7 +200,8 @@ __device__ uint32_t record(const ResidentArguments &a, const Dispatching &common
   const uint32_t letters = status == GPUOS_STATUS_OK ? min(d->tiles, a.workers) : 1;
   TaskRecord &task = records[(head + lane) & (a.slots - 1)];
   *reinterpret_cast<uint4 *>(&task.function) = function;
-  *reinterpret_cast<uint4 *>(&task.status) = make_uint4(status, letters, 0, GPUOS_STATUS_OK);
+  const uint32_t every = *const_cast<const volatile uint32_t *>(&common.yield_every);
+  *reinterpret_cast<uint4 *>(&task.status) = make_uint4(status | letters << 16, every, 0, GPUOS_STATUS_OK);
   return letters;
 }
 
@@ -398,6 +400,8 @@ __device__ void watch(const ResidentArguments &a, Dispatching &common) {
         seen = now;
       }
       const uint32_t quit = load_host(&control->quit);
+      const uint32_t every = load_host(&control->yield_every);
+      if (lane == 0) *const_cast<volatile uint32_t *>(&common.yield_every) = every;
       const bool over = __any_sync(0xffffffffu, (quit != 0 && quit != GPUOS_QUIT_WHEN_DONE) || now - seen > GPUOS_HEARTBEAT_NS);
       const bool ends = __any_sync(0xffffffffu, over || quit != 0);
       if (ends != (since != 0) || (patient && over)) {
@@ -434,7 +438,7 @@ __device__ void dispatcher(const ResidentArguments &a, char *shared) {
     common.table[i] = static_cast<uint16_t>(fn | (load_relaxed(&a.killed[i]) != 0 ? GPUOS_KILLED : 0));
   }
   if (threadIdx.x < a.queues) common.heads[threadIdx.x] = load_relaxed(&a.heads[threadIdx.x]);
-  if (threadIdx.x == 0) common.pause = common.paused = 0;
+  if (threadIdx.x == 0) common.pause = common.paused = common.yield_every = 0;
   __syncthreads();
   const uint32_t warp = threadIdx.x / 32;
   if (warp < a.shards) {

@@ -5,6 +5,7 @@
 #include "memory.cuh"
 #include "resident.cuh"
 #include "dispatcher.cuh"
+#include "steps.cuh"
 #include "chain.cuh"
 #include "external.cuh"
 #include "worker.cuh"

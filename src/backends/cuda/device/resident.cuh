@@ -17,6 +17,12 @@
 #define GPUOS_AWAKE_LOOKS 4000
 #define GPUOS_DROWSY_LOOKS 50000
 #endif
+// How long a worker that gives way pauses (`setYieldEvery`).
+#ifndef GPUOS_YIELD_NS
+#define GPUOS_YIELD_NS 100000ull
+#endif
+// Letters after which a worker that has not been without work writes its counters where the host sees them.
+#define GPUOS_SAVE_LETTERS 1024
 
 // Parameter blocks up to this size are brought into device memory when many blocks are going to read them. The bit says
 // in a record that its block's address is one there.
@@ -55,10 +61,11 @@ struct __align__(32) TaskRecord {
   uint4 descriptor[8];
   uint64_t function;
   uint64_t data;
-  uint32_t status;  // not OK: it ends with this instead of running
-  uint32_t letters; // workers that share its tiles
-  uint32_t done;    // letters that are through
-  uint32_t worst;   // status of the first tile that failed
+  uint16_t status;      // not OK: it ends with this instead of running
+  uint16_t letters;     // workers that share its tiles
+  uint32_t yield_every; // tiles after which its workers give way once; 0: never
+  uint32_t done;        // letters that are through
+  uint32_t worst;       // status of the first tile that failed
 };
 
 // One producer (a warp of the dispatcher), one consumer. Word i is in place i % DEPTH: {sequence; phase, queue, letter}.
@@ -83,15 +90,18 @@ struct ResidentArguments {
   // Parameter blocks of tasks of several tiles, near the workers: [queues][slots] of GPUOS_NEAR_BYTES; null: there is no room.
   char *params;
   uint32_t *leave;  // not 0: every block leaves
+  uint64_t *steps;  // what each worker is at, for who looks for tasks that do not end: [workers]
   uint32_t workers;
   uint32_t queues;
   uint32_t slots;
   uint32_t shards;
   // Where things lie in the segment: here, since each look into the segment itself goes over PCIe.
-  uint32_t records;      // the queue records
-  uint32_t rings;        // the first queue's ring; its completions follow it
-  uint32_t queue_stride; // from one queue's ring to the next one's
-  uint32_t control_slot; // the operator that changes the table
+  uint32_t records;        // the queue records
+  uint32_t rings;          // the first queue's ring; its completions follow it
+  uint32_t queue_stride;   // from one queue's ring to the next one's
+  uint32_t control_slot;   // the operator that changes the table
+  uint32_t worker_records; // the workers' records, after the host's
+  uint32_t budget_ms;      // how long a worker may be at one task
 };
 
 // The host allocates these, and fills in the last one (resident.ts; a test compares the numbers).
@@ -99,7 +109,7 @@ static_assert(sizeof(Mailbox) == 384, "Mailbox");
 static_assert(sizeof(TaskRecord) == 160, "TaskRecord");
 static_assert(sizeof(FunctionEntry) == 16, "FunctionEntry");
 static_assert(sizeof(SlotEntry) == 8, "SlotEntry");
-static_assert(sizeof(ResidentArguments) == 120, "ResidentArguments");
+static_assert(sizeof(ResidentArguments) == 136, "ResidentArguments");
 
 // Modulo 2^32: whether a comes before b.
 __device__ __forceinline__ bool is_before(uint32_t a, uint32_t b) { return static_cast<int32_t>(a - b) < 0; }
@@ -110,6 +120,10 @@ __device__ __forceinline__ const gpuos_control *control_of(const ResidentArgumen
 
 __device__ __forceinline__ gpuos_queue_record *queue_of(const ResidentArguments &a, uint32_t queue) {
   return reinterpret_cast<gpuos_queue_record *>(a.host + a.records) + queue;
+}
+
+__device__ __forceinline__ gpuos_worker_record *worker_of(const ResidentArguments &a, uint32_t worker) {
+  return reinterpret_cast<gpuos_worker_record *>(a.host + a.worker_records) + worker;
 }
 
 __device__ __forceinline__ const char *ring_of(const ResidentArguments &a, uint32_t queue) {

@@ -35,8 +35,8 @@ __device__ bool dependencies_complete(const ResidentArguments &a, const gpuos_de
   return true;
 }
 
-// The shares of the letter's tiles: letter i of n has tiles i, i + n, ... All threads have the status.
-__device__ uint32_t run_tiles(const ResidentArguments &a, const TaskRecord &task, uint32_t letter, char *shared, uint32_t *word) {
+// The shares of the letter's tiles: letter i of n has tiles i, i + n, ... All threads have the status; `ran` counts.
+__device__ uint32_t run_tiles(const ResidentArguments &a, const TaskRecord &task, uint64_t letter, char *shared, uint32_t *word, uint32_t &ran) {
   const gpuos_descriptor *d = reinterpret_cast<const gpuos_descriptor *>(task.descriptor);
   const OperatorFunction function = reinterpret_cast<OperatorFunction>(task.function);
   const uint32_t *data = reinterpret_cast<const uint32_t *>(task.data);
@@ -46,15 +46,72 @@ __device__ uint32_t run_tiles(const ResidentArguments &a, const TaskRecord &task
     params = bring_params(near ? reinterpret_cast<const char *>(d->params & ~GPUOS_NEAR) : a.host + d->params, d->param_lines, shared);
   }
   char *scratch = shared + 2 * GPUOS_PARAMS_BYTES;
-  for (uint32_t tile = letter; tile < d->tiles; tile += task.letters) {
-    // Of the first one the caller knows.
-    if (tile != letter && load_relaxed(&a.killed[d->operator_]) != 0) return GPUOS_STATUS_KILLED;
-    const uint32_t status = task.function == GPUOS_CHAIN
-                                ? run_chain(a, params, tile, d->tiles, shared + GPUOS_PARAMS_BYTES, scratch, word)
-                                : agree(function(params, tile, d->tiles, scratch, data), word);
+  const bool chained = task.function == GPUOS_CHAIN;
+  const bool steps = chained || share_of(letter) + task.letters < d->tiles;
+  // The clock takes its time, which a task of one step has no use for.
+  const Share share = {letter, steps ? now_ns() : 0};
+  for (uint32_t tile = share_of(letter); tile < d->tiles; tile += task.letters) {
+    const uint32_t next = tile + task.letters;
+    uint32_t status;
+    ran++;
+    if (chained) {
+      status = run_chain(a, share, d->operator_, params, tile, d->tiles, next, shared + GPUOS_PARAMS_BYTES, scratch, word);
+    } else {
+      status = function(params, tile, d->tiles, scratch, data);
+      status = end_step(a, share, d->operator_, next < d->tiles, next, 0, status, word);
+    }
     if (status != GPUOS_STATUS_OK) return status;
   }
   return GPUOS_STATUS_OK;
+}
+
+// What a worker has done: its first thread's, in shared memory. The host's record gets them when there is time.
+struct Counters {
+  uint64_t tiles;
+  uint64_t tasks;  // of which it ended the last share
+  uint64_t failed; // shares
+  uint64_t parks;  // times that it began to look less often
+  uint32_t unsaved;
+  uint32_t since_yield; // tiles
+};
+
+// They go on over launches of the kernel.
+__device__ void begin_counting(const ResidentArguments &a, uint32_t index, Counters &counters) {
+  gpuos_worker_record *record = worker_of(a, index + 1);
+  const uint4 first = load_host(reinterpret_cast<const uint4 *>(&record->tiles));
+  const uint4 second = load_host(reinterpret_cast<const uint4 *>(&record->failed));
+  const auto join = [](uint32_t low, uint32_t high) { return static_cast<uint64_t>(high) << 32 | low; };
+  counters = {join(first.x, first.y), join(first.z, first.w), join(second.x, second.y), join(second.z, second.w), 0, 0};
+  store_host(&record->state, GPUOS_WORKER_STATE_RUNNING);
+}
+
+__device__ void save(const ResidentArguments &a, uint32_t index, Counters &counters) {
+  gpuos_worker_record *record = worker_of(a, index + 1);
+  store_host(&record->tiles, counters.tiles);
+  store_host(&record->tasks, counters.tasks);
+  store_host(&record->failed, counters.failed);
+  store_host(&record->parks, counters.parks);
+  counters.unsaved = 0;
+}
+
+// Without work for a while.
+__device__ void settle(const ResidentArguments &a, uint32_t index, Counters &counters) {
+  store_relaxed(&a.steps[index], static_cast<uint64_t>(0));
+  if (counters.unsaved != 0) save(a, index, counters);
+}
+
+// After a letter, and what it published: counts, and gives way after so many tiles to kernels on the same multiprocessor.
+__device__ void count(const ResidentArguments &a, uint32_t index, Counters &counters, uint32_t tiles, bool over, bool failed, uint32_t yield_every) {
+  counters.tiles += tiles;
+  if (over) counters.tasks++;
+  if (failed) counters.failed++;
+  if (++counters.unsaved >= GPUOS_SAVE_LETTERS) save(a, index, counters);
+  counters.since_yield += tiles;
+  if (yield_every == 0 || counters.since_yield < yield_every) return;
+  counters.since_yield = 0;
+  // At nothing meanwhile. The other warps wait at a barrier, which takes none of the multiprocessor's time.
+  store_relaxed(&a.steps[index], static_cast<uint64_t>(0));
+  for (const uint64_t from = now_ns(); now_ns() - from < GPUOS_YIELD_NS;) __nanosleep(20000);
 }
 
 // What a lane of a worker's first warp knows of its mailbox: lane s of that of shard s.
@@ -67,7 +124,8 @@ struct Inbox {
 
 // Takes letters until there is one whose task may begin. Returns the shard that it came from, and in `status` whether it
 // may run; -1: the kernel leaves. All lanes of one warp; `last` is the shard before.
-__device__ int32_t next_letter(const ResidentArguments &a, Inbox &inbox, Held *held, uint32_t last, uint32_t &status) {
+__device__ int32_t next_letter(const ResidentArguments &a, uint32_t index, Inbox &inbox, Held *held, Counters &counters, uint32_t last,
+                               uint32_t &status) {
   const uint32_t lane = threadIdx.x & 31;
   for (uint32_t idle = 0;; idle++) {
     uint64_t letter = 0;
@@ -100,7 +158,7 @@ __device__ int32_t next_letter(const ResidentArguments &a, Inbox &inbox, Held *h
       // The kill bit is looked at while the dependencies are; again if they had to be waited for.
       const uint32_t *killed = &a.killed[min(d->operator_, static_cast<uint32_t>(GPUOS_OPERATOR_SLOTS - 1))];
       const uint32_t before = load_relaxed(killed);
-      able = dependencies_complete(a, d, held[lane].letter >> 48 & 0xff, begins);
+      able = dependencies_complete(a, d, queue_of_letter(held[lane].letter), begins);
       if (able && begins == GPUOS_STATUS_OK) begins = task.status;
       if (able && begins == GPUOS_STATUS_OK && (inbox.waited ? load_relaxed(killed) : before) != 0) begins = GPUOS_STATUS_KILLED;
       inbox.waited = true;
@@ -116,6 +174,11 @@ __device__ int32_t next_letter(const ResidentArguments &a, Inbox &inbox, Held *h
     }
     // Of one mind: a lane that left alone would leave the others to wait for it.
     if ((idle & 63) == 63 && __any_sync(0xffffffffu, load_relaxed(a.leave) != 0)) return -1;
+    if (lane == 0 && idle == GPUOS_AWAKE_LOOKS) settle(a, index, counters);
+    if (lane == 0 && idle == GPUOS_DROWSY_LOOKS) {
+      counters.parks++;
+      save(a, index, counters);
+    }
     if (idle > GPUOS_AWAKE_LOOKS && !__any_sync(0xffffffffu, inbox.holding)) __nanosleep(idle > GPUOS_DROWSY_LOOKS ? 8000 : 500);
   }
 }
@@ -125,30 +188,35 @@ __device__ void worker(const ResidentArguments &a, uint32_t index, char *shared)
   __shared__ int32_t chosen; // the shard, or less than 0
   __shared__ uint32_t gate;
   __shared__ uint32_t failure;
+  __shared__ Counters counters;
+  if (threadIdx.x == 0) begin_counting(a, index, counters);
   Mailbox *mailbox = a.mailboxes + static_cast<size_t>(min(threadIdx.x & 31, a.shards - 1)) * a.workers + index;
   Inbox inbox = {mailbox, mailbox->taken, false, false};
   uint32_t last = 0; // the shard that the last letter came from
   for (;;) {
     if (threadIdx.x < 32) {
       uint32_t begins = GPUOS_STATUS_OK;
-      const int32_t shard = next_letter(a, inbox, held, last, begins);
+      const int32_t shard = next_letter(a, index, inbox, held, counters, last, begins);
       last = static_cast<uint32_t>(max(shard, 0));
       if (threadIdx.x == 0) {
         chosen = shard;
         gate = begins;
+        if (shard >= 0) begin_step(a, held[shard].letter, share_of(held[shard].letter), 0);
       }
     }
     __syncthreads();
-    if (chosen < 0) return;
+    if (chosen < 0) break;
     const TaskRecord &task = held[chosen].task;
     const uint64_t letter = held[chosen].letter;
     uint32_t status = gate;
     const bool external = task.function == GPUOS_EXTERNAL;
-    if (status == GPUOS_STATUS_OK && !external) status = run_tiles(a, task, static_cast<uint32_t>(letter >> 32) & 0xffff, shared, &failure);
+    uint32_t ran = 0;
+    if (status == GPUOS_STATUS_OK && !external) status = run_tiles(a, task, letter, shared, &failure, ran);
     __syncthreads();
     if (threadIdx.x == 0) {
-      const uint32_t sequence = static_cast<uint32_t>(letter);
-      const uint32_t queue = letter >> 48 & 0xff;
+      const uint32_t sequence = sequence_of(letter);
+      const uint32_t queue = queue_of_letter(letter);
+      const bool failed = status != GPUOS_STATUS_OK;
       bool over = true;
       if (task.letters > 1) {
         TaskRecord &shared_task = a.tasks[static_cast<size_t>(queue) * a.slots + (sequence & (a.slots - 1))];
@@ -163,6 +231,10 @@ __device__ void worker(const ResidentArguments &a, uint32_t index, char *shared)
       }
       if (over && external) hand_over(a, reinterpret_cast<const gpuos_descriptor *>(task.descriptor), queue, sequence, status);
       else if (over) publish_end(a, queue, sequence, status);
+      count(a, index, counters, ran, over && !external, failed, task.yield_every);
     }
   }
+  if (threadIdx.x != 0) return;
+  settle(a, index, counters);
+  store_host(&worker_of(a, index + 1)->state, GPUOS_WORKER_STATE_LEFT);
 }

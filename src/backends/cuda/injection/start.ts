@@ -34,6 +34,8 @@ export interface KernelOptions {
   readonly inject: 'auto' | InjectionMode;
   /** The kernel's own functions, by their slots. */
   readonly names: readonly string[];
+  /** How long a task may run; undefined: for ever. */
+  readonly taskBudgetMs: number | undefined;
   /** How long the kernel's start may take. */
   readonly startLimitMs: number;
   /** What else the process is asked for with it, of which the memory for tensors has to be known. */
@@ -139,7 +141,12 @@ function launch(process: DeviceProcess, cache: ImageCache, options: KernelOption
   // All memory before the kernel: tools that check a kernel's accesses know of what is there when it starts.
   const memory = process.call('allocate', { bytes }).address;
   const bytecode = process.call('allocate', { bytes: BYTECODE_BYTES }).address;
-  const start: ResidentStart = { layout, controlSlot: names.indexOf('controlTable'), interpreterSlot: names.indexOf('interpret') };
+  const start: ResidentStart = {
+    layout,
+    controlSlot: names.indexOf('controlTable'),
+    interpreterSlot: names.indexOf('interpret'),
+    ...(options.taskBudgetMs !== undefined && { taskBudgetMs: options.taskBudgetMs }),
+  };
   const ask = { options: { ...start }, payload: image, ...options.more(memory) };
   const answer = process.call('start', ask, { limitMs: options.startLimitMs });
   const started = answer.started as unknown as ResidentStarted;

@@ -52,7 +52,8 @@ const start = JSON.parse(process.argv[2]) as MainStart;
 const channelMemory = SharedSegment.inherit(DESCRIPTOR.channel, start.channelBytes);
 const channel = Channel.open(channelMemory.view, channelMemory.address);
 let segment: SharedSegment | undefined;
-const end = (error: unknown): never => endBy(channel, segment?.view, error);
+let service: QuickService | undefined;
+const end = (error: unknown): never => endBy(channel, segment?.view, service?.explain(error) ?? error);
 process.on('uncaughtException', end);
 process.on('unhandledRejection', end);
 process.title = 'gpuos device';
@@ -89,7 +90,7 @@ async function run(memory: SharedSegment): Promise<void> {
   const images = new MessageChannel();
   compiler.postMessage({ context, sm, arena, images: images.port2 } satisfies CompilerContext, [images.port2]);
 
-  const service = new QuickService({
+  const own = new QuickService({
     driver,
     device,
     channel,
@@ -112,23 +113,24 @@ async function run(memory: SharedSegment): Promise<void> {
       segmentAddress: deviceAddress,
     },
   });
+  service = own;
   channel.moveChild(CHILD.starting, CHILD.ready);
 
   const server = new ChannelServer(channel, LANE.quick);
   let watched = performance.now();
   while (!channel.leaving && !orphaned()) {
-    server.serve(service.handle, (error) => {
+    server.serve(own.handle, (error) => {
       if (isFatal(error)) end(error);
     });
-    const look = service.look();
+    const look = own.look();
     if (look !== 'now') server.wait(look === 'soon' ? SOON_MS : look === 'later' ? LATER_MS : SLICE_MS);
     const now = performance.now();
     if (now - watched < SLICE_MS / 2) continue;
     watched = now;
-    service.watch();
+    own.watch();
     await new Promise(setImmediate);
   }
-  service.stop();
+  own.stop();
   channel.moveChild(CHILD.ready, CHILD.left);
   exitNow(EXIT.left);
 }

@@ -1,3 +1,4 @@
+import type { CudaError } from '../cuda-error.ts';
 import type { CudaDriver } from '../driver.ts';
 import type { Address } from '../library.ts';
 import type { Swapped, TableEntry } from './requests.ts';
@@ -21,6 +22,10 @@ export interface ResidentHost {
   start(options: Readonly<Record<string, unknown>>, image: Uint8Array | undefined): Readonly<Record<string, unknown>>;
   /** Whether it has left, for whatever reason. Asked about every 100 ms. @throws CudaError if it left by a fault */
   readonly left: boolean;
+  /** Asked as often, while it runs. @throws GPUOS_DEVICE_LOST if it is at a task that can only be ended with the process */
+  watch(): void;
+  /** Of a fault of the device: the tasks that may have caused it, told to who waits for them. The error says so too. */
+  explain(fault: CudaError): CudaError;
   /** Launches again a kernel that has left, with the queues as they stand; `quit` is 0 again by then. */
   relaunch(): void;
   /** Publishes, behind what is on the stream, how a task ended whose work was done beside the kernel. */

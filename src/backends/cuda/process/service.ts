@@ -5,6 +5,7 @@
 import { control } from '../../../abi/records.ts';
 import { CONTROL_ADDRESS } from '../../../abi/status.ts';
 import { GpuosError } from '../../../errors.ts';
+import { CudaError } from '../cuda-error.ts';
 import type { CudaDriver } from '../driver.ts';
 import { readInjectable } from '../elf/injectable.ts';
 import type { Address } from '../library.ts';
@@ -12,6 +13,7 @@ import type { Nvrtc } from '../nvrtc.ts';
 import type { CallGuard } from './call-guard.ts';
 import { type Channel, KERNEL, type Message } from './channel.ts';
 import type { CodeArena } from './code-arena.ts';
+import { isFatal } from './ending.ts';
 import type { Look } from './ordinary-tasks.ts';
 import { ProductService } from './product-service.ts';
 import type { Answer, Ask, Budget, CompileAsk, DeviceInfo, Injected, RequestName, SlowRequest } from './requests.ts';
@@ -294,14 +296,18 @@ export class QuickService {
   }
 
   /**
-   * Looks after the kernel: one that left while nobody told it to is launched again.
+   * Looks after the kernel: one that left while nobody told it to is launched again, one that cannot end a task is given up.
    * @throws CudaError of a fault, GPUOS_DEVICE_LOST if it cannot be kept
    */
   watch(): void {
     const { channel } = this.#parts;
     const host = this.#host;
     this.#products?.watch();
-    if (host === undefined || channel.kernel !== KERNEL.running || !host.left) return;
+    if (host === undefined || channel.kernel !== KERNEL.running) return;
+    if (!host.left) {
+      host.watch();
+      return;
+    }
     channel.kernel = KERNEL.left;
     if (!this.#keep || Atomics.load(this.#words, ADDRESS_WORDS.quit) !== 0) return;
     const now = performance.now();
@@ -312,6 +318,11 @@ export class QuickService {
     }
     this.#relaunch(host);
     channel.countRelaunch();
+  }
+
+  /** What the process ends by, with the tasks that may have caused it where that is a fault of the device. */
+  explain(error: unknown): unknown {
+    return this.#host !== undefined && error instanceof CudaError && isFatal(error) ? this.#host.explain(error) : error;
   }
 
   #relaunch(host: ResidentHost): void {
