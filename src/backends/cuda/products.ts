@@ -1,5 +1,6 @@
 /** Which matrix products are done beside the resident kernel, by cuBLAS, and how their tasks get into a queue. */
 import { GpuosError } from '../../errors.ts';
+import { isHalf } from '../../ops/dtype.ts';
 import type { KernelCall, MatrixProduct, OrdinaryLaunches } from '../backend.ts';
 import { isPlain, PRODUCT_ALIGNMENT, type ProductType } from './cublas.ts';
 import type { SegmentLayout } from './layout.ts';
@@ -14,6 +15,11 @@ import type { Answer, MeasuredProduct, ProductsMissing, ProductsReport } from '.
  * as long. Estimated, not measured: what is smaller runs well either way.
  */
 export const LARGE_FLOPS = 2 ** 32;
+/**
+ * The same of halves, which cuBLAS multiplies by tensor cores and that operator does not: a product of 810 cubed takes it some
+ * 5 us, and that operator more than the way to cuBLAS costs. Estimated too.
+ */
+export const LARGE_HALF_FLOPS = 2 ** 30;
 /** Requests on their way, of which the channel has few. */
 const MOST_PENDING = 3;
 
@@ -95,7 +101,8 @@ export class Products implements OrdinaryLaunches {
   #takes(product: MatrixProduct): boolean {
     const { m, n, k, batch } = product;
     if (this.#unavailable !== undefined || !isPlain(product)) return false;
-    if (this.#options.mode === 'auto' && 2 * m * n * k * batch < LARGE_FLOPS) return false;
+    const least = isHalf(product.dtype) ? LARGE_HALF_FLOPS : LARGE_FLOPS;
+    if (this.#options.mode === 'auto' && 2 * m * n * k * batch < least) return false;
     const key = JSON.stringify(product);
     let fits = this.#known.get(key);
     if (fits === undefined) {

@@ -93,8 +93,7 @@ __device__ __forceinline__ uint32_t cache_update(const uint64_t *params, uint32_
   }
   // An element of the output belongs to one thread, which writes to it in the order of the updates.
   const Hits hits = hits_in(shared + STAGED_BYTES);
-  uint32_t lanes = 1;
-  while (lanes < D && lanes < 32) lanes *= 2;
+  const uint32_t lanes = lanes_for(D);
   const uint32_t groups = blockDim.x / lanes;
   const uint32_t group = threadIdx.x / lanes;
   const uint32_t lane = threadIdx.x - group * lanes;
@@ -238,5 +237,4 @@ __device__ __noinline__ uint32_t operator_cache_decompress(const uint64_t *param
   });
   return GPUOS_STATUS_OK;
 }
-
 }

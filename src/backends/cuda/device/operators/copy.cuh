@@ -205,5 +205,4 @@ extern "C" {
 __device__ __noinline__ uint32_t operator_nop(const uint64_t *params, uint32_t tile, uint32_t tiles, char *shared, const uint32_t *data) {
   return GPUOS_STATUS_OK;
 }
-
 }

@@ -80,9 +80,7 @@ template <typename T, typename Combine>
 __device__ __forceinline__ void scatter_rows(const Scatter &scatter, const uint32_t *indices, const T *updates, T *out, uint32_t first,
                                              uint32_t last, char *scratch, Combine combine) {
   const Hits hits = hits_in(scratch);
-  uint32_t lanes = 1;
-  while (lanes < scatter.inner && lanes < 32) lanes *= 2;
-  if (scatter.inner >= blockDim.x) lanes = blockDim.x;
+  const uint32_t lanes = scatter.inner >= blockDim.x ? blockDim.x : lanes_for(scatter.inner);
   const uint32_t groups = blockDim.x / lanes;
   const uint32_t group = threadIdx.x / lanes;
   const uint32_t lane = threadIdx.x - group * lanes;
@@ -101,55 +99,32 @@ __device__ __forceinline__ void scatter_rows(const Scatter &scatter, const uint3
   }
 }
 
-// Rows of x at indices along an axis: out[b, o, i, :] = x[b, o, indices[b, i], :]. Pointers: x, indices, output, all
-// contiguous. Words: units (batch * outer * count), outer, size of the axis, count of indices (of one batch), inner
-// elements.
-template <typename T>
-__device__ __forceinline__ uint32_t gather(const uint64_t *params, uint32_t tile, uint32_t tiles, char *) {
-  const T *x = pointer_at<const T>(params, 0);
-  const uint32_t *indices = pointer_at<const uint32_t>(params, 1);
-  T *out = pointer_at<T>(params, 2);
-  const uint32_t *words = words_after(params, 3);
-  const uint32_t units = words[0];
-  const uint32_t outer = words[1];
-  const uint32_t size = words[2];
-  const uint32_t count = words[3];
-  const uint32_t inner = words[4];
-  uint32_t status = GPUOS_STATUS_OK;
-  each_row(unit_bound(units, tile, tiles), unit_bound(units, tile + 1, tiles), inner, [&](uint32_t unit, uint32_t lane, uint32_t lanes) {
-    const uint32_t lead = unit / count;
-    const uint32_t index = indices[static_cast<uint64_t>(lead / outer) * count + (unit - lead * count)];
-    if (index >= size) {
-      status = GPUOS_STATUS_OUT_OF_RANGE;
-      return;
-    }
-    copy_run(out + static_cast<uint64_t>(unit) * inner, x + (static_cast<uint64_t>(lead) * size + index) * inner, inner, lane, lanes);
-  });
-  return status;
+// A scatter operator: begin(start, count) writes the elements of this tile's rows as they are without updates. No tile of one
+// writes anything when an index is out of range.
+template <typename T, typename Begin, typename Combine>
+__device__ __forceinline__ uint32_t scattered(const Scatter &scatter, const uint32_t *indices, const T *updates, T *out, uint32_t tile,
+                                              uint32_t tiles, char *shared, Begin begin, Combine combine) {
+  if (!indices_hold(scatter, indices)) return GPUOS_STATUS_OUT_OF_RANGE;
+  const uint32_t first = unit_bound(scatter.units, tile, tiles);
+  const uint32_t last = unit_bound(scatter.units, tile + 1, tiles);
+  if (first >= last) return GPUOS_STATUS_OK;
+  begin(static_cast<uint64_t>(first) * scatter.inner, static_cast<uint64_t>(last - first) * scatter.inner);
+  scatter_rows(scatter, indices, updates, out, first, last, shared + STAGED_BYTES, combine);
+  return GPUOS_STATUS_OK;
 }
 
-// Blocks of x: out[r, :] = x[indices[r, 0], .., indices[r, depth - 1], :]. Pointers: x, indices, output, all contiguous.
-// Words: units (rows of indices), inner elements, depth, dims[depth].
-template <typename T>
-__device__ __forceinline__ uint32_t gather_nd(const uint64_t *params, uint32_t tile, uint32_t tiles, char *shared) {
-  const T *x = pointer_at<const T>(params, 0);
-  const uint32_t *indices = pointer_at<const uint32_t>(params, 1);
-  T *out = pointer_at<T>(params, 2);
+// Zeros with updates added. Pointers: indices, updates, output. Words: as Scatter, then whether they are integers.
+__device__ __forceinline__ uint32_t scatter_nd(const uint64_t *params, uint32_t tile, uint32_t tiles, char *shared) {
+  uint32_t *out = pointer_at<uint32_t>(params, 2);
   const uint32_t *words = words_after(params, 3);
-  const uint32_t units = words[0];
-  const uint32_t inner = words[1];
-  const uint32_t depth = words[2];
-  const uint32_t *dims = stage(words + 3, depth, shared);
-  uint32_t status = GPUOS_STATUS_OK;
-  each_row(unit_bound(units, tile, tiles), unit_bound(units, tile + 1, tiles), inner, [&](uint32_t unit, uint32_t lane, uint32_t lanes) {
-    const uint32_t row = row_of(indices + static_cast<uint64_t>(unit) * depth, depth, dims);
-    if (row == NO_ROW) {
-      status = GPUOS_STATUS_OUT_OF_RANGE;
-      return;
-    }
-    copy_run(out + static_cast<uint64_t>(unit) * inner, x + static_cast<uint64_t>(row) * inner, inner, lane, lanes);
-  });
-  return status;
+  const Scatter scatter = scatter_of(words, shared);
+  const bool integers = words[5 + scatter.depth] != 0;
+  return scattered(
+      scatter, pointer_at<const uint32_t>(params, 0), pointer_at<const uint32_t>(params, 1), out, tile, tiles, shared,
+      [=](uint64_t start, uint64_t count) { fill_run(out + start, 0, count, threadIdx.x, blockDim.x); },
+      [=](uint32_t *target, const uint32_t *source) {
+        *target = integers ? *target + *source : __float_as_uint(__uint_as_float(*target) + __uint_as_float(*source));
+      });
 }
 
 // x with blocks replaced, the last write staying. Pointers: x, indices, updates, output (may be x itself). Words: as
@@ -157,36 +132,67 @@ __device__ __forceinline__ uint32_t gather_nd(const uint64_t *params, uint32_t t
 template <typename T>
 __device__ __forceinline__ uint32_t tensor_scatter_update(const uint64_t *params, uint32_t tile, uint32_t tiles, char *shared) {
   const T *x = pointer_at<const T>(params, 0);
-  const uint32_t *indices = pointer_at<const uint32_t>(params, 1);
-  const T *updates = pointer_at<const T>(params, 2);
   T *out = pointer_at<T>(params, 3);
-  const Scatter scatter = scatter_of(words_after(params, 4), shared);
-  if (!indices_hold(scatter, indices)) return GPUOS_STATUS_OUT_OF_RANGE;
-  const uint32_t first = unit_bound(scatter.units, tile, tiles);
-  const uint32_t last = unit_bound(scatter.units, tile + 1, tiles);
-  if (first >= last) return GPUOS_STATUS_OK;
-  const uint64_t start = static_cast<uint64_t>(first) * scatter.inner;
-  if (out != x) copy_run(out + start, x + start, static_cast<uint64_t>(last - first) * scatter.inner, threadIdx.x, blockDim.x);
-  scatter_rows(scatter, indices, updates, out, first, last, shared + STAGED_BYTES,
-               [](T *target, const T *source) { *target = *source; });
-  return GPUOS_STATUS_OK;
+  return scattered(
+      scatter_of(words_after(params, 4), shared), pointer_at<const uint32_t>(params, 1), pointer_at<const T>(params, 2), out, tile, tiles,
+      shared,
+      [=](uint64_t start, uint64_t count) {
+        if (out != x) copy_run(out + start, x + start, count, threadIdx.x, blockDim.x);
+      },
+      [](T *target, const T *source) { *target = *source; });
 }
 
 // A scalar everywhere but at indices. Pointers: indices, values, default, output. Words: as Scatter, inner = 1.
 template <typename T>
 __device__ __forceinline__ uint32_t sparse_to_dense(const uint64_t *params, uint32_t tile, uint32_t tiles, char *shared) {
-  const uint32_t *indices = pointer_at<const uint32_t>(params, 0);
-  const T *values = pointer_at<const T>(params, 1);
+  const T *value = pointer_at<const T>(params, 2);
   T *out = pointer_at<T>(params, 3);
-  const Scatter scatter = scatter_of(words_after(params, 4), shared);
-  if (!indices_hold(scatter, indices)) return GPUOS_STATUS_OUT_OF_RANGE;
-  const uint32_t first = unit_bound(scatter.units, tile, tiles);
-  const uint32_t last = unit_bound(scatter.units, tile + 1, tiles);
-  if (first >= last) return GPUOS_STATUS_OK;
-  fill_run(out + first, *pointer_at<const T>(params, 2), last - first, threadIdx.x, blockDim.x);
-  scatter_rows(scatter, indices, values, out, first, last, shared + STAGED_BYTES,
-               [](T *target, const T *source) { *target = *source; });
-  return GPUOS_STATUS_OK;
+  return scattered(
+      scatter_of(words_after(params, 4), shared), pointer_at<const uint32_t>(params, 0), pointer_at<const T>(params, 1), out, tile, tiles,
+      shared, [=](uint64_t start, uint64_t count) { fill_run(out + start, *value, count, threadIdx.x, blockDim.x); },
+      [](T *target, const T *source) { *target = *source; });
+}
+
+// Copies for each unit the `inner` elements of the row of x that place(unit) names, one after the other.
+template <typename T, typename Place>
+__device__ __forceinline__ uint32_t gather_rows(T *out, const T *x, uint32_t units, uint32_t inner, uint32_t tile, uint32_t tiles,
+                                                Place place) {
+  uint32_t status = GPUOS_STATUS_OK;
+  each_row(unit_bound(units, tile, tiles), unit_bound(units, tile + 1, tiles), inner, [&](uint32_t unit, uint32_t lane, uint32_t lanes) {
+    const uint32_t row = place(unit);
+    if (row == NO_ROW) status = GPUOS_STATUS_OUT_OF_RANGE;
+    else copy_run(out + static_cast<uint64_t>(unit) * inner, x + static_cast<uint64_t>(row) * inner, inner, lane, lanes);
+  });
+  return status;
+}
+
+// Rows of x at indices along an axis: out[b, o, i, :] = x[b, o, indices[b, i], :]. Pointers: x, indices, output, all
+// contiguous. Words: units (batch * outer * count), outer, size of the axis, count of indices (of one batch), inner
+// elements.
+template <typename T>
+__device__ __forceinline__ uint32_t gather(const uint64_t *params, uint32_t tile, uint32_t tiles, char *) {
+  const uint32_t *indices = pointer_at<const uint32_t>(params, 1);
+  const uint32_t *words = words_after(params, 3);
+  const uint32_t outer = words[1];
+  const uint32_t size = words[2];
+  const uint32_t count = words[3];
+  return gather_rows(pointer_at<T>(params, 2), pointer_at<const T>(params, 0), words[0], words[4], tile, tiles, [=](uint32_t unit) {
+    const uint32_t lead = unit / count;
+    const uint32_t index = indices[static_cast<uint64_t>(lead / outer) * count + (unit - lead * count)];
+    return index < size ? lead * size + index : NO_ROW;
+  });
+}
+
+// Blocks of x: out[r, :] = x[indices[r, 0], .., indices[r, depth - 1], :]. Pointers: x, indices, output, all contiguous.
+// Words: units (rows of indices), inner elements, depth, dims[depth].
+template <typename T>
+__device__ __forceinline__ uint32_t gather_nd(const uint64_t *params, uint32_t tile, uint32_t tiles, char *shared) {
+  const uint32_t *indices = pointer_at<const uint32_t>(params, 1);
+  const uint32_t *words = words_after(params, 3);
+  const uint32_t depth = words[2];
+  const uint32_t *dims = stage(words + 3, depth, shared);
+  return gather_rows(pointer_at<T>(params, 2), pointer_at<const T>(params, 0), words[0], words[1], tile, tiles,
+                     [=](uint32_t unit) { return row_of(indices + static_cast<uint64_t>(unit) * depth, depth, dims); });
 }
 
 }  // namespace operators
@@ -195,33 +201,8 @@ GPUOS_OPERATOR(gather, gather<uint32_t>)
 GPUOS_OPERATOR(gather_halves, gather<uint16_t>)
 GPUOS_OPERATOR(gather_nd, gather_nd<uint32_t>)
 GPUOS_OPERATOR(gather_nd_halves, gather_nd<uint16_t>)
+GPUOS_OPERATOR(scatter_nd, scatter_nd)
 GPUOS_OPERATOR(tensor_scatter_update, tensor_scatter_update<uint32_t>)
 GPUOS_OPERATOR(tensor_scatter_update_halves, tensor_scatter_update<uint16_t>)
 GPUOS_OPERATOR(sparse_to_dense, sparse_to_dense<uint32_t>)
 GPUOS_OPERATOR(sparse_to_dense_halves, sparse_to_dense<uint16_t>)
-
-extern "C" {
-
-// Zeros with updates added. Pointers: indices, updates, output. Words: as Scatter, then whether they are integers. No
-// tile of a scatter writes anything when an index is out of range.
-__device__ __noinline__ uint32_t operator_scatter_nd(const uint64_t *params, uint32_t tile, uint32_t tiles, char *shared,
-                                                     const uint32_t *data) {
-  using namespace operators;
-  const uint32_t *indices = pointer_at<const uint32_t>(params, 0);
-  const uint32_t *updates = pointer_at<const uint32_t>(params, 1);
-  uint32_t *out = pointer_at<uint32_t>(params, 2);
-  const uint32_t *words = words_after(params, 3);
-  const Scatter scatter = scatter_of(words, shared);
-  const bool integers = words[5 + scatter.depth] != 0;
-  if (!indices_hold(scatter, indices)) return GPUOS_STATUS_OUT_OF_RANGE;
-  const uint32_t first = unit_bound(scatter.units, tile, tiles);
-  const uint32_t last = unit_bound(scatter.units, tile + 1, tiles);
-  if (first >= last) return GPUOS_STATUS_OK;
-  fill_run(out + static_cast<uint64_t>(first) * scatter.inner, 0, static_cast<uint64_t>(last - first) * scatter.inner, threadIdx.x, blockDim.x);
-  scatter_rows(scatter, indices, updates, out, first, last, shared + STAGED_BYTES, [=](uint32_t *target, const uint32_t *source) {
-    *target = integers ? *target + *source : __float_as_uint(__uint_as_float(*target) + __uint_as_float(*source));
-  });
-  return GPUOS_STATUS_OK;
-}
-
-}

@@ -47,12 +47,18 @@ __device__ __forceinline__ int64_t offset_of(uint32_t index, uint32_t rank, cons
   return offset;
 }
 
-// Calls row(unit, lane, lanes) for each of the units [first, last), rows of about `width` elements. So many neighbouring
-// threads take a row that few are idle: up to a warp, or the whole block where rows are long or few.
-template <typename Row>
-__device__ __forceinline__ void each_row(uint32_t first, uint32_t last, uint32_t width, Row row) {
+// So many neighbouring threads, up to a warp, that few are idle with `width` elements.
+__device__ __forceinline__ uint32_t lanes_for(uint32_t width) {
   uint32_t lanes = 1;
   while (lanes < width && lanes < 32) lanes *= 2;
+  return lanes;
+}
+
+// Calls row(unit, lane, lanes) for each of the units [first, last), rows of about `width` elements, each taken by
+// neighbouring threads: up to a warp, or the whole block where rows are long or few.
+template <typename Row>
+__device__ __forceinline__ void each_row(uint32_t first, uint32_t last, uint32_t width, Row row) {
+  uint32_t lanes = lanes_for(width);
   if (width > 32 && (width >= 8192 || last - first < blockDim.x / 32)) lanes = blockDim.x;
   const uint32_t group = threadIdx.x / lanes;
   for (uint32_t unit = first + group; unit < last; unit += blockDim.x / lanes) row(unit, threadIdx.x - group * lanes, lanes);
