@@ -1,3 +1,5 @@
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { GpuosError } from '../errors.ts';
 import { init, type System, type SystemOptions } from '../runtime/system.ts';
@@ -291,6 +293,27 @@ describe('reading', () => {
     expect(code(() => engine.flush())).toBe('GPUOS_SHUT_DOWN');
     expect((await rejection(engine.sync()))?.code).toBe('GPUOS_SHUT_DOWN');
     expect(code(() => y.dataSync())).toBe('GPUOS_SHUT_DOWN');
+  });
+});
+
+describe('a result that becomes garbage', () => {
+  it('is freed when another computation has run', async () => {
+    await start({ memoryMib: 64 });
+    setFlagsFromString('--expose-gc');
+    const collect = runInNewContext('gc') as () => void;
+    const x = engine.fromHost(new Float32Array(5000), [5000]);
+    const before = system.heap.usedBytes;
+    const compute = (): number => x.add(1).dataSync()[0] as number;
+    expect(compute()).toBe(1);
+    const last = x.mul(2);
+    last.dataSync();
+    for (let i = 0; i < 100 && system.heap.usedBytes - before > 30_000; i++) {
+      collect();
+      await new Promise((resolve) => setTimeout(resolve, 5));
+    }
+    expect(system.heap.usedBytes - before).toBeLessThan(30_000);
+    last.dispose();
+    expect(system.heap.usedBytes).toBe(before);
   });
 });
 

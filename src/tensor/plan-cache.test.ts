@@ -231,6 +231,31 @@ describe('a structure serves every sizes of the same form', () => {
   });
 });
 
+describe('what followed the last time', () => {
+  const forms = [3, 5, 7].map((length) => () => ramp([length]).apply('log1p').add(length).apply('sign'));
+  const expected = (): number[][] => forms.map((form) => made(form).values);
+
+  it('is looked at first, and another found where another follows', () => {
+    const values = expected();
+    for (const i of [0, 1, 0, 2, 2, 1, 1, 0, 1, 2, 0, 1]) {
+      expect(made(forms[i] as () => Tensor)).toEqual({ plans: 0, kernels: 0, values: values[i] });
+    }
+    // The same form, not fused, is another.
+    system.fused = false;
+    const apart = forms.map((form) => made(form));
+    system.fused = true;
+    for (const [i, { plans, values: same }] of apart.entries()) expect([plans, same]).toEqual([1, values[i]]);
+    expect(forms.map((form) => made(form).plans)).toEqual([0, 0, 0]);
+  });
+
+  it('is not used once it has gone', () => {
+    const values = expected();
+    expect(expected()).toEqual(values);
+    for (let i = 0; i < 14; i++) system.operators.onFull?.();
+    expect(forms.map((form) => made(form)).map(({ plans, values: same }) => [plans, same])).toEqual(values.map((same) => [1, same]));
+  });
+});
+
 describe('a program whose shapes never repeat', () => {
   it('goes on past the number of plans that are kept', () => {
     const x = ramp([3000]);

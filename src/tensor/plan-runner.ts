@@ -17,6 +17,8 @@ const DEPENDENCY_LISTS = Array.from({ length: MOST_DEPENDENCIES + 1 }, (_, lengt
   Array.from({ length }, () => ({ queue: 0, sequence: 0, tilewise: false })),
 );
 
+const NO_PACKINGS: readonly Storage[] = [];
+
 function dependencyFailed(cause: unknown): GpuosError {
   return new GpuosError('GPUOS_DEPENDENCY_FAILED', 'A value that this one is made from was never computed.', { cause });
 }
@@ -31,13 +33,21 @@ function paramBytes({ pointers, words }: Stage): number {
   return 8 * Math.max(MIN_POINTERS, pointers.length) + 4 * words.length;
 }
 
+/** Writes the scalars among a stage's words, which begin at `at`. Both views are of the same memory. */
+function writeScalars({ scalars }: Stage, externals: readonly Tensor[], i32: Int32Array, f32: Float32Array, at: number): void {
+  for (let i = 0; i < scalars.length; i++) {
+    const { word, external } = scalars[i] as Stage['scalars'][number];
+    const { value, dtype } = externals[external] as Tensor;
+    if (isFloat(dtype)) f32[at + word] = value as number;
+    else i32[at + word] = value as number;
+  }
+}
+
 /** Fills in a plan's addresses and sequences, and writes its tasks into the ring. */
 export class PlanRunner {
   readonly #system: System;
   readonly #counters: EngineCounters;
   #addresses = new Float64Array(256);
-  readonly #f32 = new Float32Array(1);
-  readonly #f32Bits = new Int32Array(this.#f32.buffer);
 
   constructor(system: System, counters: EngineCounters) {
     this.#system = system;
@@ -128,9 +138,10 @@ export class PlanRunner {
     queue: Queue,
   ): void {
     const packings = this.#packings(plan, externals, queue);
-    packings.forEach((storage, i) => {
+    for (let i = 0; i < packings.length; i++) {
+      const storage = packings[i];
       if (storage !== undefined) this.#addresses[plan.externals + i] = storage.block.address;
-    });
+    }
     // Memory that is used anew may still be in use by tasks up to here.
     let after = workspace?.lastUse ?? -1;
     for (const storage of owned) after = Math.max(after, storage.block.lastUse);
@@ -159,12 +170,13 @@ export class PlanRunner {
       if (storage !== undefined) storage.block.lastUse = last;
     }
     for (const packing of packings) if (packing !== undefined) packing.block.lastUse = last;
-    owned.forEach((storage, i) => {
+    for (let i = 0; i < owned.length; i++) {
+      const storage = owned[i] as Storage;
       const { step } = plan.owned[i] as Plan['owned'][number];
       storage.producer = step < 0 ? -1 : (sequences[step] as number);
-      storage.error = failures[step];
+      if (failures.length > 0) storage.error = failures[step];
       storage.block.lastUse = last;
-    });
+    }
     if (workspace !== undefined) workspace.lastUse = last;
     if (params !== undefined) params.lastUse = last;
   }
@@ -245,13 +257,6 @@ export class PlanRunner {
     return list;
   }
 
-  #word(words: Int32Array, at: number, value: number, float: boolean): void {
-    if (float) {
-      this.#f32[0] = value;
-      words[at] = this.#f32Bits[0] as number;
-    } else words[at] = value | 0;
-  }
-
   /** A product that the device does beside its executor: the sequence of the task that stands for it. */
   #beginProduct(step: Step, order: Order, queue: Queue): number | undefined {
     const { ordinary } = this.#system.device;
@@ -266,11 +271,11 @@ export class PlanRunner {
 
   #write(step: Step, params: Block, externals: readonly Tensor[], order: Order, queue: Queue): number {
     const { device } = this.#system;
-    const { i32 } = device.views();
+    const { i32, f32 } = device.views();
     // Parameter blocks name each other, and descriptors name them, by where they stand in the views.
     const base = params.address - device.viewBase;
     const { stages } = step;
-    for (let i = 0; i < stages.length; i++) this.#writeStage(i32, stages[i] as Stage, base, externals);
+    for (let i = 0; i < stages.length; i++) this.#writeStage(i32, f32, stages[i] as Stage, base, externals);
     if (stages.length > 1) {
       let at = ((base + step.params) >> 2) + 2 * MIN_POINTERS;
       i32[at++] = step.units;
@@ -285,7 +290,7 @@ export class PlanRunner {
     return queue.writeDescriptor(step.slot, step.tiles, params.address + step.params, bytes, order);
   }
 
-  #writeStage(i32: Int32Array, stage: Stage, base: number, externals: readonly Tensor[]): void {
+  #writeStage(i32: Int32Array, f32: Float32Array, stage: Stage, base: number, externals: readonly Tensor[]): void {
     let at = (base + stage.params) >> 2;
     const { pointers, offsets, words } = stage;
     const addresses = this.#addresses;
@@ -297,10 +302,7 @@ export class PlanRunner {
     }
     at += 2 * Math.max(MIN_POINTERS, pointers.length);
     for (let i = 0; i < words.length; i++) i32[at + i] = words[i] as number;
-    for (const { word, external } of stage.scalars) {
-      const tensor = externals[external] as Tensor;
-      this.#word(i32, at + word, tensor.value as number, isFloat(tensor.dtype));
-    }
+    writeScalars(stage, externals, i32, f32, at);
   }
 
   /** The address that stands for a pointer without memory. */
@@ -310,6 +312,7 @@ export class PlanRunner {
 
   readonly #inlinePointers: number[] = [];
   readonly #inlineWords = new Int32Array(INLINE_WORDS);
+  readonly #inlineFloats = new Float32Array(this.#inlineWords.buffer);
 
   #writeInline(step: Step, externals: readonly Tensor[], order: Order, queue: Queue): number {
     const stage = step.stages[0] as Stage;
@@ -321,15 +324,13 @@ export class PlanRunner {
     }
     const words = this.#inlineWords;
     words.set(stage.words);
-    for (const { word, external } of stage.scalars) {
-      const tensor = externals[external] as Tensor;
-      this.#word(words, word, tensor.value as number, isFloat(tensor.dtype));
-    }
+    writeScalars(stage, externals, words, this.#inlineFloats, 0);
     return queue.writeInline(step.slot, step.tiles, pointers, words as unknown as readonly number[], order);
   }
 
   /** Memory of each packing, submitting what was not packed before. */
-  #packings(plan: Plan, externals: readonly Tensor[], queue: Queue): (Storage | undefined)[] {
+  #packings(plan: Plan, externals: readonly Tensor[], queue: Queue): readonly (Storage | undefined)[] {
+    if (plan.packings.length === 0) return NO_PACKINGS;
     return plan.packings.map((packing) => {
       if (this.#failed.has(packing.external)) return undefined;
       const external = externals[packing.external] as Tensor;

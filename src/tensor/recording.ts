@@ -59,8 +59,8 @@ export class Recording {
   clear(): void {
     this.#window = ++windows;
     // Not by their length: the arrays keep their room. But they must not keep tensors from being collected.
-    this.nodes.fill(undefined, 0, this.#count);
-    this.externals.fill(undefined, 0, this.#externals);
+    for (let i = 0; i < this.#count; i++) this.nodes[i] = undefined;
+    for (let i = 0; i < this.#externals; i++) this.externals[i] = undefined;
     this.#count = this.#externals = this.#recorded = 0;
   }
 

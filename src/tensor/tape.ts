@@ -60,7 +60,14 @@ export class Tape {
   equals(others: Int32Array): boolean {
     const { words, length } = this;
     if (others.length !== length) return false;
-    for (let i = 0; i < length; i++) if (others[i] !== words[i]) return false;
+    // Four at a time, as it is most often equal to its end.
+    let i = 0;
+    for (; i + 4 <= length; i += 4) {
+      const a = ((words[i] as number) ^ (others[i] as number)) | ((words[i + 1] as number) ^ (others[i + 1] as number));
+      const b = ((words[i + 2] as number) ^ (others[i + 2] as number)) | ((words[i + 3] as number) ^ (others[i + 3] as number));
+      if ((a | b) !== 0) return false;
+    }
+    for (; i < length; i++) if (others[i] !== words[i]) return false;
     return true;
   }
 }

@@ -1,0 +1,38 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { Tape } from './tape.ts';
+
+const tapeOf = (words: readonly number[]): Tape => {
+  const tape = new Tape();
+  for (const word of words) tape.put(word);
+  return tape;
+};
+const lists = fc.array(fc.integer({ min: -(2 ** 31), max: 2 ** 31 - 1 }), { maxLength: 40 });
+
+describe('a tape', () => {
+  it('equals its copy, which has the same hash, and no list that differs anywhere', () => {
+    fc.assert(
+      fc.property(lists, fc.nat(), fc.integer({ min: 0, max: 31 }), (words, at, bit) => {
+        const tape = tapeOf(words);
+        const copy = tape.copy();
+        expect([...copy]).toEqual(words);
+        expect(tape.equals(copy)).toBe(true);
+        expect(tapeOf(words).hash()).toBe(tape.hash());
+        expect(tapeOf([...words, 0]).equals(copy)).toBe(false);
+        if (words.length === 0) return;
+        const other = words.with(at % words.length, (words[at % words.length] as number) ^ (1 << bit));
+        expect(tapeOf(other).equals(copy)).toBe(false);
+        // One bit in one place always shows: the factor is odd.
+        expect(tapeOf(other).hash()).not.toBe(tape.hash());
+      }),
+      { seed: 41 },
+    );
+  });
+
+  it('keeps what stands before the place where it begins anew', () => {
+    const tape = tapeOf([1, 2, 3, 4, 5]);
+    tape.restart(2);
+    tape.put(9);
+    expect([...tape.copy()]).toEqual([1, 2, 9]);
+  });
+});
