@@ -19,7 +19,7 @@ export const KERNEL_LIMITS = {
   NEAR_BYTES: 1024,
 } as const;
 /** Bytes of the structures that it and we both know. */
-export const KERNEL_SIZES = { Mailbox: 384, TaskRecord: 160, FunctionEntry: 16, SlotEntry: 8, ResidentArguments: 136 } as const;
+export const KERNEL_SIZES = { Mailbox: 384, TaskRecord: 144, FunctionEntry: 16, SlotEntry: 8, ResidentArguments: 136 } as const;
 /** As long as a 32-bit number of milliseconds can tell: weeks. */
 const NO_BUDGET = 2 ** 32 - 1;
 /** The most device memory that is taken for parameter blocks. */

@@ -175,39 +175,40 @@ __device__ void bring_near(const ResidentArguments &a, Shard &shard, uint32_t qu
   }
 }
 
-// Writes the records of the first `count` staged tasks. Returns in how many letters this lane's task goes out.
-__device__ uint32_t record(const ResidentArguments &a, const Dispatching &common, const Shard &shard, uint32_t queue, uint32_t head, uint32_t count) {
+// Writes the records of the first `count` staged tasks. Returns in how many letters this lane's task goes out; `fn` is the
+// function that its operator's slot holds now.
+__device__ uint32_t record(const ResidentArguments &a, const Dispatching &common, const Shard &shard, uint32_t queue, uint32_t head, uint32_t count,
+                           uint32_t &fn) {
   const uint32_t lane = threadIdx.x & 31;
   const gpuos_descriptor *d = staged(shard, lane);
   uint32_t status = GPUOS_STATUS_OK;
-  uint4 function = make_uint4(0, 0, 0, 0);
+  fn = 0;
   if (lane < count) {
     if (d->operator_ >= GPUOS_OPERATOR_SLOTS) {
       status = GPUOS_STATUS_OUT_OF_RANGE_ID;
     } else {
-      const uint32_t fn = *const_cast<const volatile uint16_t *>(&common.table[d->operator_]);
+      fn = *const_cast<const volatile uint16_t *>(&common.table[d->operator_]);
       if ((fn & GPUOS_KILLED) != 0) status = GPUOS_STATUS_KILLED;
-      else if (fn != 0) function = load_relaxed(reinterpret_cast<const uint4 *>(&a.functions[fn]));
+      else if (fn == 0) status = GPUOS_STATUS_EMPTY_SLOT;
+      fn &= GPUOS_KILLED - 1;
     }
   }
   TaskRecord *records = a.tasks + static_cast<size_t>(queue) * a.slots;
   for (uint32_t i = lane >> 3; i < count; i += 4) records[(head + i) & (a.slots - 1)].descriptor[lane & 7] = shard.stage[i][lane & 7];
   if (lane >= count) return 0;
-  if (status == GPUOS_STATUS_OK) {
-    if (function.x == 0 && function.y == 0) status = GPUOS_STATUS_EMPTY_SLOT;
-    else if (d->tiles == 0 || d->tiles > GPUOS_MAX_TILES) status = GPUOS_STATUS_FAILED;
-  }
+  if (status == GPUOS_STATUS_OK && (d->tiles == 0 || d->tiles > GPUOS_MAX_TILES)) status = GPUOS_STATUS_FAILED;
   const uint32_t letters = status == GPUOS_STATUS_OK ? min(d->tiles, a.workers) : 1;
   TaskRecord &task = records[(head + lane) & (a.slots - 1)];
-  *reinterpret_cast<uint4 *>(&task.function) = function;
   const uint32_t every = *const_cast<const volatile uint32_t *>(&common.yield_every);
   *reinterpret_cast<uint4 *>(&task.status) = make_uint4(status | letters << 16, every, 0, GPUOS_STATUS_OK);
   return letters;
 }
 
-// Sends the letters of the staged tasks, 32 at a time.
-__device__ void send(const ResidentArguments &a, Shard &shard, Outbox &outbox, uint32_t queue, uint32_t head, uint32_t count, uint32_t letters) {
+// Sends the letters of the staged tasks, 32 at a time; each lane has how many its own task has, and its function.
+__device__ void send(const ResidentArguments &a, Shard &shard, Outbox &outbox, uint32_t queue, uint32_t head, uint32_t count, uint32_t letters,
+                     uint32_t fn) {
   const uint32_t lane = threadIdx.x & 31;
+  const uint32_t slot = lane < count ? staged(shard, lane)->operator_ & (GPUOS_OPERATOR_SLOTS - 1) : 0;
   uint32_t total = count;
   const bool single = __all_sync(0xffffffffu, letters <= 1);
   if (!single) {
@@ -226,14 +227,15 @@ __device__ void send(const ResidentArguments &a, Shard &shard, Outbox &outbox, u
   for (uint32_t base = 0; base < total; base += 32) {
     const uint32_t letter = base + lane;
     uint32_t to = 0;
+    uint32_t share = 0;
+    if (single) {
+      task = min(letter, 31u);
+    } else if (letter < total) {
+      while (shard.before[task + 1] <= letter) task++;
+      share = letter - shard.before[task];
+    }
+    const Letter of = {head + task, share, queue, __shfl_sync(0xffffffffu, slot, task), __shfl_sync(0xffffffffu, fn, task)};
     if (letter < total) {
-      uint32_t share = 0;
-      if (single) {
-        task = letter;
-      } else {
-        while (shard.before[task + 1] <= letter) task++;
-        share = letter - shard.before[task];
-      }
       to = (outbox.turn + lane) % a.workers;
       const uint32_t number = outbox.sent[to] + lane / a.workers;
       if (number - outbox.taken[to] >= GPUOS_MAILBOX_DEPTH) {
@@ -242,8 +244,7 @@ __device__ void send(const ResidentArguments &a, Shard &shard, Outbox &outbox, u
         outbox.taken[to] = taken;
       }
       const uint32_t phase = ((number / GPUOS_MAILBOX_DEPTH) & 1) ^ 1;
-      const uint32_t high = (phase << 31) | (queue << 16) | share;
-      store_relaxed(&outbox.mailboxes[to].words[number % GPUOS_MAILBOX_DEPTH], (static_cast<uint64_t>(high) << 32) | (head + task));
+      store_relaxed(&outbox.mailboxes[to].words[number % GPUOS_MAILBOX_DEPTH], seal(of, phase));
     }
     __syncwarp();
     if (letter < total) atomicAdd(&outbox.sent[to], 1u);
@@ -280,12 +281,13 @@ __device__ uint32_t admit(const ResidentArguments &a, Dispatching &common, Shard
   if (stops != 0) count = min(count, static_cast<uint32_t>(__ffs(stops)) - 1);
   if (count == 0) return 0;
   if (a.params != nullptr) bring_near(a, shard, queue, head, count);
-  const uint32_t letters = record(a, common, shard, queue, head, count);
+  uint32_t fn;
+  const uint32_t letters = record(a, common, shard, queue, head, count, fn);
   // Every lane's part of a record comes before any letter that names it.
   __syncwarp();
   fence_device();
   __syncwarp();
-  send(a, shard, outbox, queue, head, count, letters);
+  send(a, shard, outbox, queue, head, count, letters, fn);
   return count;
 }
 

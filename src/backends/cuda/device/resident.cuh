@@ -56,11 +56,9 @@ struct __align__(8) SlotEntry {
   uint32_t version;
 };
 
-// A task that has been admitted: its descriptor, the function that its slot held then, and how far it is.
-struct __align__(32) TaskRecord {
+// A task that has been admitted: its descriptor, and how far it is.
+struct __align__(16) TaskRecord {
   uint4 descriptor[8];
-  uint64_t function;
-  uint64_t data;
   uint16_t status;      // not OK: it ends with this instead of running
   uint16_t letters;     // workers that share its tiles
   uint32_t yield_every; // tiles after which its workers give way once; 0: never
@@ -68,8 +66,53 @@ struct __align__(32) TaskRecord {
   uint32_t worst;       // status of the first tile that failed
 };
 
-// One producer (a warp of the dispatcher), one consumer. Word i is in place i % DEPTH: {sequence; phase, queue, letter}.
-// The phase, the highest bit, changes with each turn through the mailbox: so a word says whether it is new.
+// A letter sends a worker to a task, and says of it what tells where all is that the worker needs then, so that it can be
+// loaded at the same time: the low bits of the sequence, and with them the place of the record; which share of the tiles;
+// the queue; the operator's slot, and with it its kill bit; and the function that the slot held when the task was admitted.
+// The highest bit, the phase, changes with each turn through the mailbox: so a word says whether it is new.
+#define GPUOS_LETTER_SEQUENCE 28
+#define GPUOS_LETTER_SHARE 6
+#define GPUOS_LETTER_QUEUE 4
+#define GPUOS_LETTER_OPERATOR 12
+#define GPUOS_LETTER_FUNCTION 13
+static_assert(GPUOS_MAX_TILES <= 1u << GPUOS_LETTER_SHARE, "a share in a letter");
+static_assert(GPUOS_MAX_QUEUES <= 1u << GPUOS_LETTER_QUEUE, "a queue in a letter");
+static_assert(GPUOS_OPERATOR_SLOTS <= 1u << GPUOS_LETTER_OPERATOR, "a slot in a letter");
+static_assert(GPUOS_FUNCTION_SLOTS <= 1u << GPUOS_LETTER_FUNCTION, "a function in a letter");
+
+struct Letter {
+  uint32_t sequence; // its low bits
+  uint32_t share;
+  uint32_t queue;
+  uint32_t slot; // of the operator
+  uint32_t fn;
+};
+
+__device__ __forceinline__ uint64_t seal(const Letter &letter, uint32_t phase) {
+  uint64_t word = phase;
+  word = word << GPUOS_LETTER_FUNCTION | letter.fn;
+  word = word << GPUOS_LETTER_OPERATOR | letter.slot;
+  word = word << GPUOS_LETTER_QUEUE | letter.queue;
+  word = word << GPUOS_LETTER_SHARE | letter.share;
+  return word << GPUOS_LETTER_SEQUENCE | (letter.sequence & ((1u << GPUOS_LETTER_SEQUENCE) - 1));
+}
+
+__device__ __forceinline__ Letter unseal(uint64_t word) {
+  const auto take = [&](uint32_t bits) {
+    const uint32_t value = static_cast<uint32_t>(word) & ((1u << bits) - 1);
+    word >>= bits;
+    return value;
+  };
+  Letter letter;
+  letter.sequence = take(GPUOS_LETTER_SEQUENCE);
+  letter.share = take(GPUOS_LETTER_SHARE);
+  letter.queue = take(GPUOS_LETTER_QUEUE);
+  letter.slot = take(GPUOS_LETTER_OPERATOR);
+  letter.fn = take(GPUOS_LETTER_FUNCTION);
+  return letter;
+}
+
+// One producer (a warp of the dispatcher), one consumer. Letter i is in place i % DEPTH.
 struct __align__(128) Mailbox {
   uint64_t words[GPUOS_MAILBOX_DEPTH];
   uint32_t taken;
@@ -106,7 +149,7 @@ struct ResidentArguments {
 
 // The host allocates these, and fills in the last one (resident.ts; a test compares the numbers).
 static_assert(sizeof(Mailbox) == 384, "Mailbox");
-static_assert(sizeof(TaskRecord) == 160, "TaskRecord");
+static_assert(sizeof(TaskRecord) == 144, "TaskRecord");
 static_assert(sizeof(FunctionEntry) == 16, "FunctionEntry");
 static_assert(sizeof(SlotEntry) == 8, "SlotEntry");
 static_assert(sizeof(ResidentArguments) == 136, "ResidentArguments");

@@ -6,21 +6,19 @@
 // In a word of `steps`; without it the worker is at nothing.
 #define GPUOS_AT_STEP (1ull << 63)
 
-// A worker's share of a task while it runs.
+// A worker's share of a task.
 struct Share {
-  uint64_t letter;
+  uint32_t sequence;
+  uint32_t queue;
+  uint32_t number;
   uint64_t began; // not known where there is one step
 };
 
-__device__ __forceinline__ uint32_t sequence_of(uint64_t letter) { return static_cast<uint32_t>(letter); }
-__device__ __forceinline__ uint32_t share_of(uint64_t letter) { return static_cast<uint32_t>(letter >> 32) & 0xffff; }
-__device__ __forceinline__ uint32_t queue_of_letter(uint64_t letter) { return static_cast<uint32_t>(letter >> 48) & 0xff; }
-
 // The word: {1; stage, tile, queue, sequence}. The first thread's, in front of a barrier: an operator that does not end may
 // keep it from getting any further.
-__device__ __forceinline__ void begin_step(const ResidentArguments &a, uint64_t letter, uint32_t tile, uint32_t stage) {
-  const uint32_t high = (stage & 0x7fff) << 16 | tile << 8 | queue_of_letter(letter);
-  store_relaxed(&a.steps[blockIdx.x - 1], GPUOS_AT_STEP | static_cast<uint64_t>(high) << 32 | sequence_of(letter));
+__device__ __forceinline__ void begin_step(const ResidentArguments &a, const Share &share, uint32_t tile, uint32_t stage) {
+  const uint32_t high = (stage & 0x7fff) << 16 | tile << 8 | share.queue;
+  store_relaxed(&a.steps[blockIdx.x - 1], GPUOS_AT_STEP | static_cast<uint64_t>(high) << 32 | share.sequence);
 }
 
 // What a step came to: as agree(), and where another one follows, whether it is to. One thread asks that: what it sees may
@@ -30,7 +28,7 @@ __device__ __forceinline__ uint32_t end_step(const ResidentArguments &a, const S
   if (follows && threadIdx.x == 0 && status == GPUOS_STATUS_OK) {
     if (load_relaxed(&a.killed[slot]) != 0) status = GPUOS_STATUS_KILLED;
     else if (now_ns() - share.began > a.budget_ms * 1000000ull) status = GPUOS_STATUS_TIMEOUT;
-    else begin_step(a, share.letter, next_tile, next_stage);
+    else begin_step(a, share, next_tile, next_stage);
   }
   return agree(status, word);
 }

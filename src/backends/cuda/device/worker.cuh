@@ -8,10 +8,12 @@
 // could wait for each other: each with a task of one shard, before one of the other shard that the other waits for.)
 #pragma once
 
-// A letter that was taken: its task as it was admitted.
-struct Held {
+// A letter that was taken: its task as it was admitted, and what was loaded with it.
+struct __align__(16) Held {
   TaskRecord task;
-  uint64_t letter;
+  FunctionEntry function;
+  Share share;
+  uint32_t killed;
 };
 
 // Whether the task may begin, and with which status: OK or DEPENDENCY_FAILED. One look.
@@ -36,21 +38,22 @@ __device__ bool dependencies_complete(const ResidentArguments &a, const gpuos_de
 }
 
 // The shares of the letter's tiles: letter i of n has tiles i, i + n, ... All threads have the status; `ran` counts.
-__device__ uint32_t run_tiles(const ResidentArguments &a, const TaskRecord &task, uint64_t letter, char *shared, uint32_t *word, uint32_t &ran) {
+__device__ uint32_t run_tiles(const ResidentArguments &a, const Held &held, char *shared, uint32_t *word, uint32_t &ran) {
+  const TaskRecord &task = held.task;
   const gpuos_descriptor *d = reinterpret_cast<const gpuos_descriptor *>(task.descriptor);
-  const OperatorFunction function = reinterpret_cast<OperatorFunction>(task.function);
-  const uint32_t *data = reinterpret_cast<const uint32_t *>(task.data);
+  const OperatorFunction function = reinterpret_cast<OperatorFunction>(held.function.address);
+  const uint32_t *data = reinterpret_cast<const uint32_t *>(held.function.data);
   const uint64_t *params = d->pointers;
   if ((d->flags & GPUOS_FLAG_PARAMS) != 0) {
     const bool near = (d->params & GPUOS_NEAR) != 0;
     params = bring_params(near ? reinterpret_cast<const char *>(d->params & ~GPUOS_NEAR) : a.host + d->params, d->param_lines, shared);
   }
   char *scratch = shared + 2 * GPUOS_PARAMS_BYTES;
-  const bool chained = task.function == GPUOS_CHAIN;
-  const bool steps = chained || share_of(letter) + task.letters < d->tiles;
+  const bool chained = held.function.address == GPUOS_CHAIN;
+  Share share = held.share;
   // The clock takes its time, which a task of one step has no use for.
-  const Share share = {letter, steps ? now_ns() : 0};
-  for (uint32_t tile = share_of(letter); tile < d->tiles; tile += task.letters) {
+  if (chained || share.number + task.letters < d->tiles) share.began = now_ns();
+  for (uint32_t tile = share.number; tile < d->tiles; tile += task.letters) {
     const uint32_t next = tile + task.letters;
     uint32_t status;
     ran++;
@@ -122,6 +125,25 @@ struct Inbox {
   bool waited;  // and was looked at before
 };
 
+// Brings all that a letter tells of, at one time: the record, and behind it the function's entry; and the kill bit. All
+// lanes of one warp.
+__device__ void take(const ResidentArguments &a, const Letter &letter, Held &held) {
+  const uint32_t lane = threadIdx.x & 31;
+  constexpr uint32_t PIECES = sizeof(TaskRecord) / 16;
+  static_assert(sizeof(TaskRecord) % alignof(FunctionEntry) == 0 && sizeof(FunctionEntry) == 16, "the entry is the next piece");
+  // What it tells of, and all that the tasks before have written, comes after the letter.
+  fence_device();
+  const uint32_t killed = load_relaxed(&a.killed[letter.slot]);
+  const TaskRecord *record = &a.tasks[static_cast<size_t>(letter.queue) * a.slots + (letter.sequence & (a.slots - 1))];
+  if (lane > PIECES) return;
+  const uint4 *from = lane < PIECES ? record->descriptor + lane : reinterpret_cast<const uint4 *>(&a.functions[letter.fn]);
+  const uint4 piece = load_relaxed(from);
+  reinterpret_cast<uint4 *>(&held)[lane] = piece;
+  // The first line's tag is the whole sequence.
+  if (lane == 3) held.share = {piece.w, letter.queue, letter.share, 0};
+  if (lane == 0) held.killed = killed;
+}
+
 // Takes letters until there is one whose task may begin. Returns the shard that it came from, and in `status` whether it
 // may run; -1: the kernel leaves. All lanes of one warp; `last` is the shard before.
 __device__ int32_t next_letter(const ResidentArguments &a, uint32_t index, Inbox &inbox, Held *held, Counters &counters, uint32_t last,
@@ -136,14 +158,8 @@ __device__ int32_t next_letter(const ResidentArguments &a, uint32_t index, Inbox
     }
     for (uint32_t arrivals = __ballot_sync(0xffffffffu, arrived); arrivals != 0; arrivals &= arrivals - 1) {
       const uint32_t shard = __ffs(arrivals) - 1;
-      const uint64_t word = __shfl_sync(0xffffffffu, letter, shard);
-      // The record, and all that the tasks before have written, comes after the letter.
-      fence_device();
-      const uint32_t slot = static_cast<uint32_t>(word) & (a.slots - 1);
-      const uint4 *record = reinterpret_cast<const uint4 *>(&a.tasks[static_cast<size_t>(word >> 48 & 0xff) * a.slots + slot]);
-      if (lane < sizeof(TaskRecord) / 16) reinterpret_cast<uint4 *>(&held[shard].task)[lane] = load_relaxed(record + lane);
+      take(a, unseal(__shfl_sync(0xffffffffu, letter, shard)), held[shard]);
       if (lane == shard) {
-        held[shard].letter = word;
         store_relaxed(&inbox.mailbox->taken, ++inbox.taken);
         inbox.holding = true;
         inbox.waited = false;
@@ -153,14 +169,15 @@ __device__ int32_t next_letter(const ResidentArguments &a, uint32_t index, Inbox
     uint32_t begins = GPUOS_STATUS_OK;
     bool able = false;
     if (inbox.holding) {
-      const TaskRecord &task = held[lane].task;
-      const gpuos_descriptor *d = reinterpret_cast<const gpuos_descriptor *>(task.descriptor);
-      // The kill bit is looked at while the dependencies are; again if they had to be waited for.
-      const uint32_t *killed = &a.killed[min(d->operator_, static_cast<uint32_t>(GPUOS_OPERATOR_SLOTS - 1))];
-      const uint32_t before = load_relaxed(killed);
-      able = dependencies_complete(a, d, queue_of_letter(held[lane].letter), begins);
-      if (able && begins == GPUOS_STATUS_OK) begins = task.status;
-      if (able && begins == GPUOS_STATUS_OK && (inbox.waited ? load_relaxed(killed) : before) != 0) begins = GPUOS_STATUS_KILLED;
+      const Held &own = held[lane];
+      const gpuos_descriptor *d = reinterpret_cast<const gpuos_descriptor *>(own.task.descriptor);
+      able = dependencies_complete(a, d, own.share.queue, begins);
+      if (able && begins == GPUOS_STATUS_OK) begins = own.task.status;
+      if (able && begins == GPUOS_STATUS_OK) {
+        // The kill bit came with the task; it is looked at again if dependencies had to be waited for.
+        if ((inbox.waited ? load_relaxed(&a.killed[d->operator_]) : own.killed) != 0) begins = GPUOS_STATUS_KILLED;
+        else if (own.function.address == 0) begins = GPUOS_STATUS_EMPTY_SLOT;
+      }
       inbox.waited = true;
     }
     const uint32_t ready = __ballot_sync(0xffffffffu, able);
@@ -201,21 +218,21 @@ __device__ void worker(const ResidentArguments &a, uint32_t index, char *shared)
       if (threadIdx.x == 0) {
         chosen = shard;
         gate = begins;
-        if (shard >= 0) begin_step(a, held[shard].letter, share_of(held[shard].letter), 0);
+        if (shard >= 0) begin_step(a, held[shard].share, held[shard].share.number, 0);
       }
     }
     __syncthreads();
     if (chosen < 0) break;
-    const TaskRecord &task = held[chosen].task;
-    const uint64_t letter = held[chosen].letter;
+    const Held &own = held[chosen];
+    const TaskRecord &task = own.task;
     uint32_t status = gate;
-    const bool external = task.function == GPUOS_EXTERNAL;
+    const bool external = own.function.address == GPUOS_EXTERNAL;
     uint32_t ran = 0;
-    if (status == GPUOS_STATUS_OK && !external) status = run_tiles(a, task, letter, shared, &failure, ran);
+    if (status == GPUOS_STATUS_OK && !external) status = run_tiles(a, own, shared, &failure, ran);
     __syncthreads();
     if (threadIdx.x == 0) {
-      const uint32_t sequence = sequence_of(letter);
-      const uint32_t queue = queue_of_letter(letter);
+      const uint32_t sequence = own.share.sequence;
+      const uint32_t queue = own.share.queue;
       const bool failed = status != GPUOS_STATUS_OK;
       bool over = true;
       if (task.letters > 1) {
