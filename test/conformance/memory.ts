@@ -15,10 +15,12 @@ export class HeapWatch {
 
   constructor(system: System) {
     const { heap, device } = system;
-    const allocate = heap.allocate.bind(heap);
+    // Every block comes out of this one, those of allocate() too.
+    const allocate = heap.tryAllocate.bind(heap);
     const release = heap.release.bind(heap);
-    heap.allocate = (bytes, mark, idle) => {
+    heap.tryAllocate = (bytes, mark, idle) => {
       const block = allocate(bytes, mark, idle);
+      if (block === undefined) return undefined;
       if (block.bytes < bytes) this.faults.push(`${bytes} bytes asked for, ${block.bytes} given`);
       if (idle === true && block.lastUse >= mark) this.faults.push(`a block for the host to write is in use by task ${block.lastUse}`);
       for (const other of this.#live.values()) {
