@@ -17,7 +17,21 @@ import { CodeArena } from '../../dist/backends/cuda/process/code-arena.js';
 import { ResidentKernel } from '../../dist/backends/cuda/resident.js';
 import { OPERATOR_OPTIONS, RESIDENT_OPTIONS, residentSource } from '../../dist/backends/cuda/source.js';
 import { cacheFolder } from '../../dist/flags.js';
-import { BUILT_IN, CONTROL, generator, giveUp, guard, limit, Producer, residentKey, rest, rounded, scaled, sorted } from './support.mjs';
+import {
+  BUILT_IN,
+  CONTROL,
+  EMULATED,
+  generator,
+  giveUp,
+  guard,
+  limit,
+  Producer,
+  residentKey,
+  rest,
+  rounded,
+  scaled,
+  sorted,
+} from './support.mjs';
 
 const found = probe();
 const why = found.missing.map(({ what }) => what).join('; ');
