@@ -10,7 +10,6 @@ export const ERRORS = {
   GPUOS_BAD_FLAG: 'Give the flag a value of the kind that docs/flags.md states.',
   GPUOS_BAD_OPTION: 'Check the options against the documentation of the call.',
   GPUOS_UNKNOWN_DEVICE: 'Choose one of the devices that `gpuos info` lists.',
-  GPUOS_NOT_ON_DEVICE: 'Do without it, or choose the wasm device, which has it.',
   GPUOS_NO_SHARED_MEMORY: 'Run Node.js 20.3 or newer without flags that disable SharedArrayBuffer or WebAssembly.',
   GPUOS_OUT_OF_MEMORY: 'Dispose of tensors that are no longer needed, or raise GPUOS_MEMORY_MIB.',
   GPUOS_SHAPE_MISMATCH: 'Make the shapes agree as the message states.',

@@ -232,7 +232,7 @@ export interface Device {
   readonly losses: number;
   /** Set once the device cannot go on; every pending task is lost. */
   readonly lost: string | undefined;
-  /** Set while it runs; 0: never. @throws GPUOS_NOT_ON_DEVICE */
+  /** After how many tiles a worker gives way; set while it runs. 0: never. */
   setYieldEvery(tiles: number): void;
   /** Ends the workers; the host's memory stays readable. */
   stop(): Promise<void>;
