@@ -19,7 +19,17 @@ export const KERNEL_LIMITS = {
   NEAR_BYTES: 1024,
 } as const;
 /** Bytes of the structures that it and we both know. */
-export const KERNEL_SIZES = { Mailbox: 384, TaskRecord: 144, FunctionEntry: 16, SlotEntry: 8, ResidentArguments: 136 } as const;
+export const KERNEL_SIZES = {
+  Mailbox: 384,
+  TaskRecord: 144,
+  FunctionEntry: 16,
+  SlotEntry: 8,
+  ResidentArguments: 136,
+  Dispatching: 8268,
+  Shard: 4240,
+} as const;
+/** A block's dynamic shared memory. */
+const DYNAMIC_BYTES = 2 * KERNEL_LIMITS.PARAMS_BYTES + KERNEL_LIMITS.SHARED_BYTES;
 /** As long as a 32-bit number of milliseconds can tell: weeks. */
 const NO_BUDGET = 2 ** 32 - 1;
 /** The most device memory that is taken for parameter blocks. */
@@ -56,6 +66,17 @@ export interface ResidentStarted {
   readonly interpreter: Address;
 }
 
+/**
+ * Warps that admit: one for each queue, as long as there are warps and the dispatcher's shared memory holds what each of them
+ * knows of all workers' mailboxes.
+ */
+export function shardsFor(queues: number, workers: number): number {
+  const room = DYNAMIC_BYTES - Math.ceil(KERNEL_SIZES.Dispatching / 16) * 16;
+  const fit = Math.floor(room / (KERNEL_SIZES.Shard + 8 * workers));
+  if (fit < 1) throw new GpuosError('GPUOS_BAD_OPTION', `${workers} worker blocks are more than the dispatcher has memory for.`);
+  return Math.min(queues, KERNEL_LIMITS.MAX_SHARDS, fit);
+}
+
 /** The resident kernel on a device. It lives in the process that has the context. */
 export class ResidentKernel implements ResidentHost {
   readonly #context: ResidentContext;
@@ -82,7 +103,7 @@ export class ResidentKernel implements ResidentHost {
     const { driver, device, segment, allocate } = this.#context;
     const { queues, slots, firstSequence } = layout;
     const workers = Math.min(asked ?? driver.deviceAttribute(device, 'sms') - 1, MOST_WORKERS);
-    const shards = Math.min(queues, KERNEL_LIMITS.MAX_SHARDS);
+    const shards = shardsFor(queues, workers);
     const loaded = new LoadedImage(driver, image as Uint8Array, undefined);
     this.#stream = driver.createStream();
     const zeroed = (bytes: number): Address => {
@@ -129,7 +150,7 @@ export class ResidentKernel implements ResidentHost {
     const shape = {
       grid: [workers + 1],
       block: [KERNEL_LIMITS.BLOCK_THREADS],
-      sharedBytes: 2 * KERNEL_LIMITS.PARAMS_BYTES + KERNEL_LIMITS.SHARED_BYTES,
+      sharedBytes: DYNAMIC_BYTES,
       stream: this.#stream,
       cooperative: true,
     } as const;

@@ -24,6 +24,10 @@ struct Dispatching {
   uint16_t table[GPUOS_OPERATOR_SLOTS]; // the function of each slot, and KILLED
 };
 
+// The host takes no more shards than fit into the block's shared memory with all workers (resident.ts).
+static_assert(sizeof(Dispatching) == 8268, "Dispatching");
+static_assert(sizeof(Shard) == 4240, "Shard");
+
 // A shard's mailboxes, with what it knows of them: [workers].
 struct Outbox {
   Mailbox *mailboxes;
