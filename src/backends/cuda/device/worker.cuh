@@ -189,8 +189,9 @@ __device__ int32_t next_letter(const ResidentArguments &a, uint32_t index, Inbox
       if (lane == shard) inbox.holding = false;
       return static_cast<int32_t>(shard);
     }
-    // Of one mind: a lane that left alone would leave the others to wait for it.
-    if ((idle & 63) == 63 && __any_sync(0xffffffffu, load_relaxed(a.leave) != 0)) return -1;
+    // Of one mind: a lane that left alone would leave the others to wait for it. More often where looks are far apart.
+    const uint32_t often = idle > GPUOS_AWAKE_LOOKS ? 7 : 63;
+    if ((idle & often) == often && __any_sync(0xffffffffu, load_relaxed(a.leave) != 0)) return -1;
     if (lane == 0 && idle == GPUOS_AWAKE_LOOKS) settle(a, index, counters);
     if (lane == 0 && idle == GPUOS_DROWSY_LOOKS) {
       counters.parks++;
