@@ -19,6 +19,8 @@ export function writeValues(
   count: number,
   dtype: DType,
 ): void {
+  // Nothing has no place: it may be named by an address that the host does not see.
+  if (count === 0) return;
   const { f32, i32 } = device.views();
   const at = (address - device.viewBase) / 4;
   const whole = from === 0 && count === values.length;
@@ -46,6 +48,7 @@ export function blankValues(dtype: DType, size: number): HostData {
 
 /** Takes `count` values out of memory, to the `from`-th place on. */
 export function readValues(device: Device, address: number, into: HostData, from: number, count: number, dtype: DType): void {
+  if (count === 0) return;
   if (isHalf(dtype)) {
     const bits = bitsAt(device, address, count);
     for (let i = 0; i < count; i++) into[from + i] = fromHalfBits(bits[i] as number, dtype);

@@ -25,8 +25,11 @@ export const SYMBOL_BYTES = 24;
 /** Section types of the ELF specification (sh_type). */
 export const SHT = { null: 0, progbits: 1, symtab: 2, strtab: 3, rela: 4, note: 7, nobits: 8, rel: 9 } as const;
 
-/** Section types that occupy no bytes of the file: SHT_NOBITS, and `.nv.global`, `.nv.local`, `.nv.shared` (observed: their offset plus size may lie past the end). */
-const WITHOUT_BYTES: ReadonlySet<number> = new Set([SHT.nobits, 0x70000007, 0x70000009, 0x7000000a, 0x70000015]);
+/**
+ * Section types that occupy no bytes of the file: SHT_NOBITS, and `.nv.global`, `.nv.local`, `.nv.shared` (observed: their offset plus size
+ * may lie past the end); and 0x70000008, which linked files for sm_100 have for a second `.nv.global.init` (observed: at the first one's place).
+ */
+const WITHOUT_BYTES: ReadonlySet<number> = new Set([SHT.nobits, 0x70000007, 0x70000008, 0x70000009, 0x7000000a, 0x70000015]);
 
 /** Section flags of the ELF specification (sh_flags): it has memory at run time; it holds instructions. */
 export const SHF = { alloc: 2, execinstr: 4 } as const;

@@ -105,7 +105,8 @@ describe.skipIf(!nvlink)(`what nvlink counts${because('nvlink', nvlink)}`, () =>
 });
 
 describe.skipIf(!nvlink)(`what the resident kernel sets apart for injected operators${because('nvlink', nvlink)}`, () => {
-  it.concurrent.each([75, 80, 90, 100])(
+  // One after another: each takes a core for half a minute.
+  it.each([75, 80, 90, 100])(
     'is there in the linked kernel for sm_%i, which compiles without a warning, within 128 registers and a kilobyte of stack',
     async (sm) => {
       const device = fileURLToPath(new URL('../device/', import.meta.url));
