@@ -67,7 +67,7 @@ describe.skipIf(NO_EMULATION)(reason('with the resident kernel on the CPU'), () 
       const files = readdirSync(join(ROOT, '.gpuos/gpu')).filter((name) => name.endsWith('.test.mjs'));
       expect(files).toContain('operators.test.mjs');
       let count = 0;
-      for (const file of files) count += passed(await play(join('.gpuos/gpu', file), { RUNS: '0.1' }));
+      for (const file of files) count += passed(await play(join('.gpuos/gpu', file), { RUNS: '0.02' }));
       expect(count).toBeGreaterThan(100);
       expect(existsSync(join(home, 'cuda'))).toBe(true);
     },
