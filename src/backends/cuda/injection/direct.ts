@@ -222,18 +222,19 @@ export class DirectFunctions implements Functions {
   /** False: the answer is not there yet. @throws what it was instead */
   #settle({ fn, of, key, pending }: Improving): boolean {
     if (!pending.done) return false;
-    const answer = pending.wait();
-    const address = this.#placed(answer);
+    const address = this.#accept(of.program, { key, pending });
     this.#improving = undefined;
-    if ('payload' in answer) this.#cache.write(key, answer.payload);
-    this.#placedBefore.set(signatureOf(of.program), address);
     if (this.#installed.get(fn) === of.installed) this.#enter(fn, address, of.installed.bytecode!.address);
     return true;
   }
 
   /** The caller waits. */
   #placeNow(program: Program): Address {
-    const { key, pending } = this.#ask(program);
+    return this.#accept(program, this.#ask(program));
+  }
+
+  /** Where the code is, which is known from here on. What could not be placed is not kept. @throws what the answer was instead */
+  #accept(program: Program, { key, pending }: Asked): Address {
     const answer = pending.wait();
     const address = this.#placed(answer);
     if ('payload' in answer) this.#cache.write(key, answer.payload);
