@@ -5,7 +5,7 @@ import { elementBytes } from '../ops/dtype.ts';
 import { matmulSizes } from '../ops/matrix.ts';
 import type { Access } from './access.ts';
 import type { Emission, Extents, Variant } from './emission.ts';
-import { accessOf, type CopyGroup, type Operand, reductionOf } from './fusion.ts';
+import { accessOf, type Operand, reductionOf } from './fusion.ts';
 import { type Graph, type GraphNode, isExternal } from './graph.ts';
 import { shapeInfo, type ShapeInfo } from './shape-info.ts';
 import type { Instance, Work } from './structure.ts';
@@ -60,7 +60,7 @@ export class Drafting {
     const { structure } = instance;
     this.#graph = structure.graph;
     this.#operands = new Array<Operand | undefined>(this.#graph.nodes.length).fill(undefined);
-    for (const { reader, dtype } of structure.fusion.copies) this.#added.push({ info: this.#reduced(reader).info, dtype });
+    for (const { reader, dtype } of structure.copies) this.#added.push({ info: this.#reduced(reader).info, dtype });
   }
 
   /** A node that is a view. It is one at all sizes that have the structure. */
@@ -104,14 +104,14 @@ export class Drafting {
     if (!isExternal(ref)) {
       let operand = this.#operands[ref];
       if (operand === undefined) {
-        const { base } = this.#instance.structure.fusion.operands[ref] as Operand;
+        const base = this.#instance.structure.bases[ref] as number;
         operand = base === ref ? this.#contiguous(ref) : this.#viewed(ref);
         this.#operands[ref] = operand;
       }
       return operand;
     }
     const external = this.#instance.externals[~ref] as Graph['externals'][number];
-    const view = external.kind === 'storage' ? external.view : { strides: external.info.strides, offset: 0 };
+    const view = external.kind === 'storage' ? external.view : external.info.contiguous;
     return { base: ref, info: external.info, view };
   }
 
@@ -128,31 +128,31 @@ export class Drafting {
       case 'fixed':
         return this.#fixed(work.node);
       case 'copy':
-        return this.#copy(work.group);
+        return this.#copy(work.node);
       default: {
         const task = this.#kernel(work, undefined);
         if (task === undefined)
-          throw new GpuosError('GPUOS_INTERNAL', `A kernel of ${work.group.members.length} operations has too many dimensions.`);
+          throw new GpuosError('GPUOS_INTERNAL', `A kernel of ${work.kernel.names.length} operations has too many dimensions.`);
         return [task];
       }
     }
   }
 
-  #copy({ node }: CopyGroup): Task[] {
+  #copy(node: number): Task[] {
     if (this.info(node).size === 0) return [];
     const { nodes } = this.#graph;
-    const added = this.#instance.structure.fusion.copies[node - nodes.length];
+    const added = this.#instance.structure.copies[node - nodes.length];
     const source = added === undefined ? this.operand((nodes[node] as GraphNode).inputs[0] as number) : this.#reduced(added.reader);
     const output = { shape: source.info.dims, dtype: this.dtype(node), strides: source.info.strides, offset: 0 };
     return [this.#call(this.#device.lowerCopy(this.#view(source), output), [source], [node])];
   }
 
   #kernel(work: Work & { kind: 'kernel' }, rows: number | undefined): Task | undefined {
-    const { kernel, group, name } = work;
+    const { kernel, name } = work;
     const { sizes } = this.#instance;
     const extents: Extents = {
-      rows: sizes?.actual(group.rows) ?? group.rows,
-      columns: group.columns === undefined ? undefined : (sizes?.actual(group.columns) ?? group.columns),
+      rows: sizes?.actual(kernel.rows) ?? kernel.rows,
+      columns: kernel.columns === undefined ? undefined : (sizes?.actual(kernel.columns) ?? kernel.columns),
       access: (member, argument) => this.#access(member, argument),
       sizeOf: (ref) => this.info(ref).size,
     };
@@ -184,7 +184,7 @@ export class Drafting {
 
   #contiguous(ref: number): Operand {
     const info = this.info(ref);
-    return { base: ref, info, view: { strides: info.strides, offset: 0 } };
+    return { base: ref, info, view: info.contiguous };
   }
 
   #fixed(index: number): Task[] {
@@ -252,7 +252,7 @@ export class Drafting {
       const call = packing.lower(source, { shape: [elements], dtype: external.dtype, strides: [1], offset: 0 });
       index = this.packings.push({ external: ~b.base, key, elements, call, offsetBytes: b.view.offset * elementBytes(external.dtype) }) - 1;
     }
-    inputs[1] = { base: ~(this.#graph.externals.length + index), info: b.info, view: { strides: b.info.strides, offset: 0 } };
+    inputs[1] = { base: ~(this.#graph.externals.length + index), info: b.info, view: b.info.contiguous };
     return true;
   }
 

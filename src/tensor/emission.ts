@@ -24,7 +24,8 @@ export interface Emission {
 
 /** A kernel's program for one pattern of reading, which many sizes share. */
 export interface Variant {
-  readonly program: Program;
+  /** Makes the program. It is not kept: it is wanted once, unless the slot is given away. */
+  readonly program: () => Program;
   /** Slot of the operator table, once it has one. */
   slot: number | undefined;
 }
@@ -93,13 +94,15 @@ interface Read {
   readonly dtype: DType;
 }
 
-/** An argument of a member: another member, a single value, or memory. */
-type Source = { readonly member: number } | { readonly value: number } | { readonly read: number };
-
+/** An operation's arguments, as numbers, since structures are kept: a member's node (at least 0), a single value, or a read. */
 interface Operation {
   readonly node: number;
-  readonly args: readonly Source[];
+  readonly args: readonly number[];
 }
+
+/** An argument that is a single value, the external ~k (k = ~ref), or the read k. */
+const valueSource = (ref: number): number => ~(2 * ~ref);
+const readSource = (read: number): number => ~(2 * read + 1);
 
 /** Work in ns for each element of the space, and for each row. */
 interface Cost {
@@ -125,9 +128,14 @@ export class Kernel {
   readonly writes: readonly number[];
   /** The operators it is made of. */
   readonly names: readonly string[];
+  /** Its space; see ProgramGroup. */
+  readonly rows: number;
+  readonly columns: number | undefined;
 
   constructor(group: ProgramGroup, graph: Graph, dtypeOf: (ref: number) => DType, isOutput: (node: number) => boolean) {
     this.#graph = graph;
+    this.rows = group.rows;
+    this.columns = group.columns;
     this.#dtypeOf = dtypeOf;
     this.#outputs = group.members.filter((member) => isOutput(member.node));
     this.writes = this.#outputs.map((member) => member.node);
@@ -153,12 +161,12 @@ export class Kernel {
     const reduces = node.definition.kind === 'reduce';
     // A reduction's result is a value a row, but it reads all of the row.
     const full = member.full || reduces;
-    const args = member.args.map((arg, argument): Source => {
-      if ('member' in arg) return arg;
+    const args = member.args.map((arg, argument): number => {
+      if ('member' in arg) return arg.member;
       const { ref } = arg.access;
       if (isExternal(ref) && this.#graph.externals[~ref]?.kind !== 'storage') {
         if (singleValue(this.#graph, ref).kind === 'scalar' && !this.#scalars.includes(ref)) this.#scalars.push(ref);
-        return { value: ref };
+        return valueSource(ref);
       }
       // The same operand under the same shape is the same elements, whatever the sizes are.
       const key = reduces ? `${member.node}` : `${node.inputs[argument]}/${node.info.id}/${full}`;
@@ -167,7 +175,7 @@ export class Kernel {
         read = this.#reads.push({ member: member.node, argument, full, dtype: this.#dtypeOf(ref) }) - 1;
         known.set(key, read);
       }
-      return { read };
+      return readSource(read);
     });
     this.#operations.push({ node: member.node, args });
     this.#cost[full ? 'full' : 'row'] += SIMPLE.has(node.definition.name) || reduces ? SIMPLE_NS : COSTLY_NS;
@@ -260,13 +268,16 @@ export class Kernel {
     key += inputOf.join();
     let variant = this.#variants.get(key);
     if (variant === undefined) {
-      variant = { program: this.#program(outerRank, inputOf, inputs), slot: undefined };
+      const pattern = inputs.map(
+        ({ dtype, stride }): ProgramInput => ({ dtype, columnStride: stride === 0 || stride === 1 ? stride : 'strided' }),
+      );
+      variant = { program: () => this.#program(outerRank, inputOf, pattern), slot: undefined };
       this.#variants.set(key, variant);
     }
     return variant;
   }
 
-  #program(outerRank: number, inputOf: readonly number[], inputs: readonly Input[]): Program {
+  #program(outerRank: number, inputOf: readonly number[], inputs: readonly ProgramInput[]): Program {
     const nodes: ProgramNode[] = [];
     const nodeOf = new Map<number, number>(); // graph node -> program node
     const inputNodes = new Map<number, number>();
@@ -274,7 +285,7 @@ export class Kernel {
     let scalars = 0;
     const inputNode = (read: number): number => {
       const input = inputOf[read] as number;
-      const { dtype } = inputs[input] as Input;
+      const { dtype } = inputs[input] as ProgramInput;
       let node = inputNodes.get(input);
       if (node === undefined) {
         node = nodes.push({ kind: 'input', input, dtype: computeType(dtype) }) - 1;
@@ -312,7 +323,7 @@ export class Kernel {
       const { definition } = graphNode;
       const dtype = computeType(graphNode.dtype);
       const args = sources.map((source) =>
-        'member' in source ? memberNode(source.member) : 'value' in source ? valueNode(source.value) : inputNode(source.read),
+        source >= 0 ? memberNode(source) : (~source & 1) === 0 ? valueNode(~(~source >> 1)) : inputNode(~source >> 1),
       );
       const node: ProgramNode =
         definition.kind === 'reduce'
@@ -328,10 +339,7 @@ export class Kernel {
         space: full ? 'full' : 'row',
       }),
     );
-    const programInputs = inputs.map(
-      ({ dtype, stride }): ProgramInput => ({ dtype, columnStride: stride === 0 || stride === 1 ? stride : 'strided' }),
-    );
-    return { inputs: programInputs, scalars, nodes, outputs, outerRank };
+    return { inputs, scalars, nodes, outputs, outerRank };
   }
 }
 

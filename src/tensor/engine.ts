@@ -161,8 +161,14 @@ export class Engine {
    * @throws GPUOS_UNKNOWN_OPERATOR, GPUOS_SHAPE_MISMATCH, GPUOS_DTYPE_MISMATCH, GPUOS_BAD_AXIS, GPUOS_BAD_ATTRIBUTE, GPUOS_TENSOR_DISPOSED
    */
   apply(name: string, inputs: readonly Tensor[], attributes: Attributes = NO_ATTRIBUTES): Tensor[] {
+    const operator = named(name);
+    if (attributes === NO_ATTRIBUTES && inputs.length === operator.quickInputs) {
+      const [a, b] = inputs as [Tensor, Tensor];
+      if (inputs.length === 1) return [this.unary(operator, a)];
+      if (inputs.length === 2 && typeof b === 'object') return [this.binary(operator, a, b)];
+    }
     this.system.checkOpen();
-    const outputs = this.#recorder.apply(named(name), inputs, attributes);
+    const outputs = this.#recorder.apply(operator, inputs, attributes);
     this.counters.operations++;
     for (const output of outputs) this.#scoped(output);
     return outputs;

@@ -92,6 +92,9 @@ function outerRank(bounds: readonly number[], rows: number, columns: number | un
 export function accessOf(operand: Operand, dims: Shape): Access {
   // A reduction of no elements: sizes of 0 would divide nothing.
   if (operand.info.size === 0) return { ref: operand.base, offset: 0, dims: [], strides: [] };
+  if (operand.info.dims === dims && operand.view.strides === operand.info.strides) {
+    return { ref: operand.base, offset: operand.view.offset, ...operand.info.inOrder };
+  }
   const strides = broadcastStrides(operand.info.dims, operand.view.strides, dims);
   return { ref: operand.base, offset: operand.view.offset, ...collapse(dims, strides) };
 }
@@ -140,12 +143,12 @@ export class Fusion {
     return {
       base: ref,
       info: external.info,
-      view: external.kind === 'storage' ? external.view : { strides: external.info.strides, offset: 0 },
+      view: external.kind === 'storage' ? external.view : external.info.contiguous,
     };
   }
 
   #add(index: number, node: GraphNode): void {
-    const own: Operand = { base: index, info: node.info, view: { strides: node.info.strides, offset: 0 } };
+    const own: Operand = { base: index, info: node.info, view: node.info.contiguous };
     this.#operands[index] = own;
     if (node.output > 0) {
       // A further output lies where its operator's group puts it.
@@ -213,6 +216,7 @@ export class Fusion {
 
   #addMap(index: number, node: GraphNode): void {
     const operands = node.inputs.map((ref) => this.#operand(ref));
+    if (this.#enabled && this.#joinAsItIs(index, node, operands)) return;
     const producers = [...new Set(operands.map((operand) => this.#programOf(operand.base)).filter((id): id is number => id !== undefined))];
     if (this.#enabled && producers.length > 0) {
       if (this.#tryJoin(index, node, operands, producers)) return;
@@ -221,6 +225,36 @@ export class Fusion {
       }
     }
     this.#startProgram(index, operands, node.info.dims, node.info.size, undefined);
+  }
+
+  /**
+   * What most of recording is, without a look at spaces: a map of the elements of one group in their order, and of externals
+   * that have as many or one. The group's space stays what it is, and no cycle can arise.
+   */
+  #joinAsItIs(index: number, { info }: GraphNode, operands: readonly Operand[]): boolean {
+    let group = -1;
+    for (const operand of operands) {
+      const { base } = operand;
+      if (isExternal(base)) {
+        if (operand.info !== info && operand.info.size !== 1) return false;
+        if (operand.view.strides !== operand.info.strides) return false;
+        continue;
+      }
+      const id = this.#groupOf[base] as number;
+      if (operand.info !== info || base >= this.#graph.nodes.length || this.#graph.nodes[base]?.info !== info) return false;
+      if (operand.view !== info.contiguous || (group >= 0 && id !== group)) return false;
+      group = id;
+    }
+    if (group < 0) return false;
+    const draft = this.#draft(group);
+    if (draft.columns !== undefined || draft.members.length === 0 || draft.members.length >= MAX_MEMBERS) return false;
+    if (draft.rows !== info.size) return false;
+    const args = operands.map(
+      (operand): Argument => (isExternal(operand.base) ? { access: accessOf(operand, info.dims) } : { member: operand.base }),
+    );
+    draft.members.push({ node: index, full: true, args });
+    this.#groupOf[index] = group;
+    return true;
   }
 
   /** A value without elements is nobody's work; a group of its own keeps it out of spaces that have some. */
@@ -446,7 +480,7 @@ export class Fusion {
     if (!isExternal(operand.base)) this.#draft(id).dependencies.add(this.#groupOf[operand.base] as number);
     this.#groupOf[index] = id;
     this.#copyOfGroup.set(id, index);
-    return { base: index, info: operand.info, view: { strides: operand.info.strides, offset: 0 } };
+    return { base: index, info: operand.info, view: operand.info.contiguous };
   }
 
   readonly #copyOfGroup = new Map<number, number>();

@@ -127,7 +127,7 @@ export class Planner {
   #injected(variant: Variant, name: string): number {
     if (variant.slot !== undefined) return variant.slot;
     const { operators } = this.#host;
-    const { id } = operators.inject(variant.program, name);
+    const { id } = operators.inject(variant.program(), name);
     const { slots } = this.#structure;
     if (!slots.has(id)) operators.retain([id]);
     slots.add(id);

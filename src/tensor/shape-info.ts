@@ -9,6 +9,10 @@ export interface ShapeInfo {
   readonly size: number;
   /** Row-major strides in elements. */
   readonly strides: readonly number[];
+  /** A value of this shape in memory of its own. */
+  readonly contiguous: { readonly strides: readonly number[]; readonly offset: number };
+  /** All of its elements in their order, as one dimension; of a single one, as none. */
+  readonly inOrder: { readonly dims: readonly number[]; readonly strides: readonly number[] };
   /** Tensors of this shape by their dtype (see typeOf). */
   readonly types: (TensorType | undefined)[];
 }
@@ -45,7 +49,10 @@ export function shapeInfo(dims: Shape): ShapeInfo {
   let info = known.get(key);
   if (info === undefined) {
     const frozen = Object.freeze([...dims]);
-    info = { id: known.size, dims: frozen, size: elementCount(frozen), strides: Object.freeze(strides(frozen)), types: [] };
+    const size = elementCount(frozen);
+    const steps = Object.freeze(strides(frozen));
+    const inOrder = size === 1 ? { dims: [], strides: [] } : { dims: [size], strides: [1] };
+    info = { id: known.size, dims: frozen, size, strides: steps, contiguous: { strides: steps, offset: 0 }, inOrder, types: [] };
     known.set(key, info);
     seen.set(frozen, info);
   }

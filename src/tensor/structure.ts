@@ -1,15 +1,15 @@
 import type { DType } from '../ops/define.ts';
 import { Kernel } from './emission.ts';
-import { type CopyGroup, Fusion, type FusionResult, type Group, type Operand, type ProgramGroup } from './fusion.ts';
+import { type Copy, Fusion, type FusionResult, type Group } from './fusion.ts';
 import { type Graph, type GraphNode, isExternal } from './graph.ts';
 import type { ShapeInfo } from './shape-info.ts';
 import type { Sizes } from './sizes.ts';
 
 /** What is to be done of a group: nothing, where nobody needs what it computes. */
 export type Work =
-  | { readonly kind: 'kernel'; readonly kernel: Kernel; readonly group: ProgramGroup; readonly name: string }
+  | { readonly kind: 'kernel'; readonly kernel: Kernel; readonly name: string }
   | { readonly kind: 'fixed'; readonly node: number }
-  | { readonly kind: 'copy'; readonly group: CopyGroup };
+  | { readonly kind: 'copy'; readonly node: number };
 
 /** Names in a fused operator's name. */
 const NAMED = 6;
@@ -20,7 +20,10 @@ const NAMED = 6;
  */
 export class Structure {
   readonly graph: Graph;
-  readonly fusion: FusionResult;
+  /** For each node the one, or ~external, that it is a view of (itself, unless it is a view). */
+  readonly bases: readonly number[];
+  /** See FusionResult.copies. */
+  readonly copies: readonly Copy[];
   readonly fused: boolean;
   /** Nodes that get memory: read from outside their kernel, or wanted by the caller. */
   readonly materialized: ReadonlySet<number>;
@@ -40,10 +43,13 @@ export class Structure {
   constructor(graph: Graph, fused: boolean) {
     this.graph = graph;
     this.fused = fused;
-    this.fusion = new Fusion(graph, fused).run();
-    this.materialized = this.#materialized();
-    this.work = this.fusion.groups.flatMap((group) => this.#work(group));
-    const base = (index: number): number => (this.fusion.operands[index] as Operand).base;
+    // Of what fusion finds out only this stays: there are many structures, and few of them are used for other sizes.
+    const { groups, operands, copies } = new Fusion(graph, fused).run();
+    this.bases = operands.map(({ base }) => base);
+    this.copies = copies;
+    this.materialized = this.#materialized(groups);
+    this.work = groups.flatMap((group) => this.#work(group));
+    const base = (index: number): number => this.bases[index] as number;
     const wanted = [...graph.nodes.keys()].filter((index) => graph.nodes[index]?.alive || graph.nodes[index]?.needed);
     const owned = new Map<number, number>();
     for (const value of wanted.map(base)) {
@@ -51,12 +57,12 @@ export class Structure {
     }
     this.owned = owned;
     this.results = wanted.filter((index) => isExternal(base(index)) || owned.has(base(index)));
-    this.copyOf = new Map(this.fusion.copies.map(({ reader }, i) => [reader, graph.nodes.length + i]));
+    this.copyOf = new Map(copies.map(({ reader }, i) => [reader, graph.nodes.length + i]));
   }
 
   dtype(ref: number): DType | undefined {
     if (isExternal(ref)) return this.graph.externals[~ref]?.dtype;
-    return this.graph.nodes[ref]?.dtype ?? this.fusion.copies[ref - this.graph.nodes.length]?.dtype;
+    return this.graph.nodes[ref]?.dtype ?? this.copies[ref - this.graph.nodes.length]?.dtype;
   }
 
   /** Its kernels may have other slots from now on. */
@@ -65,14 +71,14 @@ export class Structure {
     this.slots.clear();
   }
 
-  #materialized(): Set<number> {
-    const { graph, fusion } = this;
+  #materialized(groups: FusionResult['groups']): Set<number> {
+    const { graph, bases } = this;
     const result = new Set<number>();
     const read = (ref: number): void => {
       if (!isExternal(ref)) result.add(ref);
     };
-    const base = (ref: number): number => (isExternal(ref) ? ref : (fusion.operands[ref] as Operand).base);
-    for (const group of fusion.groups) {
+    const base = (ref: number): number => (isExternal(ref) ? ref : (bases[ref] as number));
+    for (const group of groups) {
       if (group.kind === 'program') {
         for (const member of group.members) for (const arg of member.args) if ('access' in arg) read(arg.access.ref);
       } else if (group.kind === 'copy') {
@@ -92,7 +98,7 @@ export class Structure {
 
   #work(group: Group): Work[] {
     if (group.kind === 'fixed') return [{ kind: 'fixed', node: group.node }];
-    if (group.kind === 'copy') return [{ kind: 'copy', group }];
+    if (group.kind === 'copy') return [{ kind: 'copy', node: group.node }];
     const { materialized, graph } = this;
     const isOutput = (node: number): boolean => materialized.has(node);
     // Sizes of 0 are the same in every recording that it serves.
@@ -100,7 +106,7 @@ export class Structure {
     const kernel = new Kernel(group, graph, (ref) => this.dtype(ref) as DType, isOutput);
     const { names } = kernel;
     const shown = names.length > NAMED ? [...names.slice(0, NAMED - 1), `${names.length - NAMED + 1} more`] : names;
-    return [{ kind: 'kernel', kernel, group, name: names.length === 1 ? (names[0] as string) : `fused:${shown.join('+')}` }];
+    return [{ kind: 'kernel', kernel, name: names.length === 1 ? (names[0] as string) : `fused:${shown.join('+')}` }];
   }
 }
 

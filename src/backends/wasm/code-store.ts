@@ -9,10 +9,16 @@ import { GpuosError } from '../../errors.ts';
  *
  * An entry is {epoch, offset, length}. Its epoch is zero while it is being written, and is checked
  * again after the bytes were copied, so a reader never takes a half-written module.
+ *
+ * The log behind the entries says which index got an epoch, for as many epochs as there are indices: a thread that is
+ * a few behind looks at these alone. In front of it stands the epoch up to which it may have been written over.
  */
 const ENTRY_WORDS = 4;
-const HEADER_BYTES = FUNCTION_SLOTS * ENTRY_WORDS * 4;
+const LOG_MARK = FUNCTION_SLOTS * ENTRY_WORDS;
+const LOG = LOG_MARK + 1;
+const HEADER_WORDS = LOG + FUNCTION_SLOTS;
 const GRAIN_BYTES = 512;
+const HEADER_BYTES = Math.ceil((HEADER_WORDS * 4) / GRAIN_BYTES) * GRAIN_BYTES;
 const MAX_BYTES = 256 << 20;
 
 export class CodeStore {
@@ -24,12 +30,15 @@ export class CodeStore {
   #end = HEADER_BYTES;
   readonly #freeIndices: number[] = [];
   readonly #freeSpans = new Map<number, number[]>();
-  #epoch = 0;
+  #epoch: number;
 
-  constructor(first: number) {
+  /** @param epoch the one before the first; another than 0 to try how they wrap */
+  constructor(first: number, epoch = 0) {
     this.buffer = new SharedArrayBuffer(HEADER_BYTES + (1 << 20), { maxByteLength: MAX_BYTES });
-    this.#entries = new Int32Array(this.buffer, 0, FUNCTION_SLOTS * ENTRY_WORDS);
+    this.#entries = new Int32Array(this.buffer, 0, HEADER_WORDS);
     this.#first = first;
+    this.#epoch = epoch;
+    Atomics.store(this.#entries, LOG_MARK, epoch);
     this.#highWater = first;
   }
 
@@ -59,6 +68,9 @@ export class CodeStore {
     this.#entries[at + 2] = bytes.length;
     this.#epoch = (this.#epoch + 1) | 0;
     if (this.#epoch === 0) this.#epoch = 1;
+    // Before the word of the log: who reads that finds out that it is not the one of long ago.
+    Atomics.store(this.#entries, LOG_MARK, this.#epoch);
+    Atomics.store(this.#entries, logAt(this.#epoch), fn);
     Atomics.store(this.#entries, at, this.#epoch);
     return { fn, epoch: this.#epoch };
   }
@@ -79,17 +91,23 @@ export class CodeStore {
   }
 }
 
+/** Where the log tells the index that got an epoch. */
+const logAt = (epoch: number): number => LOG + (epoch & (FUNCTION_SLOTS - 1));
+
 /** Brings one thread's function table up to date with the store. */
 export class Installer {
   readonly #buffer: SharedArrayBuffer;
   readonly #entries: Int32Array;
   readonly #table: WebAssembly.Table;
   readonly #memory: WebAssembly.Memory;
+  /** Epoch of the code that each index has here. */
   readonly #installed = new Int32Array(FUNCTION_SLOTS);
+  /** Everything up to this epoch is installed. */
+  #epoch = 0;
 
   constructor(buffer: SharedArrayBuffer, table: WebAssembly.Table, memory: WebAssembly.Memory) {
     this.#buffer = buffer;
-    this.#entries = new Int32Array(buffer, 0, FUNCTION_SLOTS * ENTRY_WORDS);
+    this.#entries = new Int32Array(buffer, 0, HEADER_WORDS);
     this.#table = table;
     this.#memory = memory;
   }
@@ -100,23 +118,34 @@ export class Installer {
     this.#installed[fn] = epoch;
   }
 
-  /** Installs every entry that this thread does not have yet. Called from inside the executor; returns `epoch`. */
+  /** Installs every entry up to `epoch` that this thread does not have yet. Called from inside the executor; returns `epoch`. */
   readonly install = (epoch: number): number => {
-    for (let fn = 0; fn < FUNCTION_SLOTS; fn++) {
-      const at = fn * ENTRY_WORDS;
-      const entryEpoch = Atomics.load(this.#entries, at);
-      if (entryEpoch === 0 || entryEpoch === this.#installed[fn]) continue;
-      const offset = this.#entries[at + 1] as number;
-      const length = this.#entries[at + 2] as number;
-      if (offset < HEADER_BYTES || offset + length > this.#buffer.byteLength) continue; // torn: it is being written
-      const bytes = new Uint8Array(length);
-      bytes.set(new Uint8Array(this.#buffer, offset, length));
-      if (Atomics.load(this.#entries, at) !== entryEpoch) continue;
-      this.#set(fn, bytes);
-      this.#installed[fn] = entryEpoch;
+    const since = this.#epoch;
+    if (behind(since, epoch) < FUNCTION_SLOTS) {
+      for (let at = (since + 1) | 0; behind(at, epoch) < FUNCTION_SLOTS; at = (at + 1) | 0) {
+        this.#bring(Atomics.load(this.#entries, logAt(at)));
+      }
     }
+    // Too far behind, from the start or because the host has gone on meanwhile: then the log has lost some of it.
+    if (behind(since, Atomics.load(this.#entries, LOG_MARK)) >= FUNCTION_SLOTS) for (let fn = 0; fn < FUNCTION_SLOTS; fn++) this.#bring(fn);
+    this.#epoch = epoch;
     return epoch;
   };
+
+  /** Installs what the store has under an index, unless that has been done, or it is being written: then another epoch follows. */
+  #bring(fn: number): void {
+    const at = fn * ENTRY_WORDS;
+    const entryEpoch = Atomics.load(this.#entries, at);
+    if (entryEpoch === 0 || entryEpoch === this.#installed[fn]) return;
+    const offset = this.#entries[at + 1] as number;
+    const length = this.#entries[at + 2] as number;
+    if (offset < HEADER_BYTES || offset + length > this.#buffer.byteLength) return; // torn: it is being written
+    const bytes = new Uint8Array(length);
+    bytes.set(new Uint8Array(this.#buffer, offset, length));
+    if (Atomics.load(this.#entries, at) !== entryEpoch) return;
+    this.#set(fn, bytes);
+    this.#installed[fn] = entryEpoch;
+  }
 
   #set(fn: number, bytes: Uint8Array<ArrayBuffer>): void {
     const module = new WebAssembly.Module(bytes);
@@ -124,3 +153,6 @@ export class Installer {
     this.#table.set(fn, instance.exports['f'] as () => number);
   }
 }
+
+/** How many epochs `a` comes before `b`, as they wrap. */
+const behind = (a: number, b: number): number => (b - a) >>> 0;
