@@ -80,7 +80,7 @@ export class Recorder {
   binary(operator: Named, a: Tensor, other: Tensor | number): Tensor {
     if (!this.#isUsable(a) || this.#system.closed) this.check(a);
     const { type } = a;
-    const b = typeof other === 'number' ? this.hidden(other, type.dtype) : other;
+    const b = typeof other === 'number' ? this.#scalar(other, type.dtype) : other;
     if (!this.#isUsable(b)) this.check(b);
     const { plain, quickInputs, accepted, toBool } = operator;
     if (
@@ -98,6 +98,18 @@ export class Recorder {
     for (const input of inputs) this.check(input);
     return this.#apply(definition, inputs, attributes);
   }
+
+  /** The number of an operation; the same again is the same scalar, and so one parameter of the kernel rather than many. */
+  #scalar(value: number, dtype: DType): Tensor {
+    const last = this.#last;
+    if (last !== undefined && Object.is(this.#lastNumber, value) && last.dtype === dtype && last.place === undefined) return last;
+    this.#lastNumber = value;
+    this.#last = this.hidden(value, dtype);
+    return this.#last;
+  }
+
+  #last: Tensor | undefined;
+  #lastNumber = 0;
 
   /** A scalar that only one operation knows. */
   hidden(value: number, dtype: DType): Tensor {

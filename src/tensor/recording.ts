@@ -194,9 +194,9 @@ export class Recording {
     let at = 0;
     for (let i = 0; i < this.#count; i++) {
       const { info, operation } = this.nodes[i] as Tensor;
-      const [id, type, shape] = [recorded[at] as number, recorded[at + 1] as number, recorded[at + 2] as number];
-      generic.put(operation?.form ?? id);
-      generic.put((sizes.shape(info).id << 3) | (type & 7));
+      const shape = recorded[at + 2] as number;
+      generic.put(operation?.form ?? (recorded[at] as number));
+      generic.put((sizes.shape(info).id << 3) | ((recorded[at + 1] as number) & 7));
       generic.put(shape);
       at += 3;
       for (const end = at + (shape >> 4); at < end; at++) generic.put(recorded[at] as number);
