@@ -77,41 +77,51 @@ __device__ __forceinline__ void ask(const ResidentArguments &a, const char *ring
     if (i < batch.fours) batch.pieces[i] = load_four(a, ring, head, i);
 }
 
-// Puts the batch into `shard.stage` from the `from`th four on; how many descriptors are there, one after another.
-__device__ __forceinline__ uint32_t stage(Shard &shard, const Batch &batch, uint32_t from) {
+// Puts the batch into `shard.stage`; how many descriptors are there, one after another.
+__device__ __forceinline__ uint32_t stage(Shard &shard, const Batch &batch) {
   const uint32_t lane = threadIdx.x & 31;
-  uint32_t count = 4 * from;
+  uint32_t count = 0;
 #pragma unroll
   for (uint32_t i = 0; i < 8; i++) {
-    if (i < from || i >= batch.fours || count != 4 * i) continue;
+    if (i >= batch.fours || count != 4 * i) continue;
     count += count_four(batch.pieces[i], batch.head, i);
     shard.stage[4 * i + (lane >> 3)][lane & 7] = batch.pieces[i];
   }
   return count;
 }
 
+// Of what the host has written, so much known to be there that the tail is not looked at.
+#define GPUOS_PLENTY 64
+
 // Brings the next descriptors of a queue into `shard.stage`, and returns how many are there.
 //
-// A line that the host is about to write is dear to it if it is read here just before. So only what is known to be written
-// is asked for: `tail` is how far the host had come at the last look, and is looked at anew with each (it is a hint: the
-// tags say what is there). With nothing known to be there the next four are looked at, which is sooner than by the tail.
+// A line that the host is about to write is dear to it if it is read here just before. So what is known to be written is
+// asked for, all of it at once: `known` is how far the host had come at the last look (a hint: the tags say what is there).
+// With nothing known the next four are looked at, which is sooner than by the tail; if all are there, so may others be.
 __device__ uint32_t fetch(const ResidentArguments &a, Shard &shard, uint32_t queue, uint32_t head, volatile uint32_t &known, Batch &batch) {
   const uint32_t lane = threadIdx.x & 31;
   const char *ring = ring_of(a, queue);
   const auto written = [&](uint32_t tail) { return tail - head <= a.slots ? tail - head : 0; };
-  const uint32_t sure = written(__shfl_sync(0xffffffffu, known, 0));
-  const uint32_t tail = load_host(&queue_of(a, queue)->tail);
-  if (!batch.ahead || batch.head != head) ask(a, ring, head, max(sure, 4u), batch);
+  uint32_t sure = written(__shfl_sync(0xffffffffu, known, 0));
+  const bool ahead = batch.ahead && batch.head == head;
   batch.ahead = false;
-  uint32_t count = stage(shard, batch, 0);
-  const uint32_t now = written(__shfl_sync(0xffffffffu, tail, 0));
-  if (count == 4 && sure <= 4 && now > 4) {
-    ask(a, ring, head, now, batch);
-    count = stage(shard, batch, 0);
+  if (sure == 0) {
+    ask(a, ring, head, 4, batch);
+    const uint32_t count = stage(shard, batch);
+    __syncwarp();
+    if (count < 4) return count;
   }
-  if (lane == 0) known = tail;
-  if (count == 32 && now > 32) {
-    ask(a, ring, head + 32, now - 32, batch);
+  const bool look = sure < GPUOS_PLENTY;
+  uint32_t tail = 0;
+  if (look) tail = load_host(&queue_of(a, queue)->tail);
+  if (!ahead) ask(a, ring, head, sure == 0 ? 32 : sure, batch);
+  const uint32_t count = stage(shard, batch);
+  if (look) {
+    if (lane == 0) known = tail;
+    sure = written(__shfl_sync(0xffffffffu, tail, 0));
+  }
+  if (count == 32 && sure > 32) {
+    ask(a, ring, head + 32, sure - 32, batch);
     batch.ahead = true;
   }
   __syncwarp();

@@ -19,6 +19,12 @@ import { opcode } from './opcodes.ts';
 /** Inputs with one element a row that are kept in registers for the row; of more, each is loaded where it is used. */
 const MAX_ROW_INPUTS = 6;
 
+const LOAD = opcode('load');
+const LOAD_ROW = opcode('load_row');
+const STORE = opcode('store');
+const STORE_ROW = opcode('store_row');
+const SETTLE = opcode('settle');
+
 /** A value that will have a register, of the row or of an element. */
 interface Value {
   readonly row: boolean;
@@ -32,10 +38,10 @@ type Source = Value | { readonly class: number; readonly index: number };
 
 interface Instruction {
   readonly operation: number;
-  readonly target?: Value;
+  readonly target: Value | undefined;
   readonly sources: readonly Source[];
   /** Of loads and stores: the input or output. */
-  readonly extra?: number;
+  readonly extra: number | undefined;
 }
 
 /**
@@ -74,19 +80,20 @@ class Encoder {
     const registers = this.#allocate();
     if (registers === undefined) return undefined;
     const { size: parameters } = programParameters(program);
-    const fullBefore = (o: number) => program.outputs.slice(0, o).filter(({ space }) => space === 'full').length;
-    const stridedBefore = (i: number) => program.inputs.slice(0, i).filter(({ columnStride }) => columnStride === 'strided').length;
-    const header = new Array<number>(HEADER_WORDS).fill(0);
-    const words = [
-      ...header,
-      ...program.inputs.map(
-        ({ columnStride, dtype }, i) => storage(dtype) + (columnStride === 'strided' ? 2 + stridedBefore(i) : columnStride),
-      ),
-      ...program.outputs.map(({ space, dtype }, o) => storage(dtype) + (space === 'full' ? 1 + fullBefore(o) : 0)),
-      ...this.#ends,
-      ...this.#constants,
-      ...this.#instructions.flatMap((instruction) => this.#words(instruction)),
-    ];
+    const { inputs, outputs } = program;
+    const instructions = HEADER_WORDS + inputs.length + outputs.length + this.#ends.length + this.#constants.length;
+    const words = new Uint32Array(instructions + 2 * this.#instructions.length);
+    let at = HEADER_WORDS;
+    let strided = 0;
+    for (const { columnStride, dtype } of inputs)
+      words[at++] = storage(dtype) + (columnStride === 'strided' ? 2 + strided++ : columnStride);
+    let full = 0;
+    for (const { space, dtype } of outputs) words[at++] = storage(dtype) + (space === 'full' ? ++full : 0);
+    words.set(this.#ends, at);
+    words.set(this.#constants, at + this.#ends.length);
+    this.#instructions.forEach((instruction, i) => {
+      write(instruction, words, instructions + 2 * i);
+    });
     const rowOutputs = program.outputs.some(({ space }) => space === 'row');
     words[HEADER.VERSION] = VERSION;
     words[HEADER.WORDS] = words.length;
@@ -102,14 +109,14 @@ class Encoder {
     words[HEADER.FLAGS] = (hasReduction ? FLAG_REDUCES : 0) | (rowOutputs ? FLAG_ROW_OUTPUTS : 0);
     const tooLarge = [program.inputs.length, program.outputs.length, program.scalars, this.#constants.length].some((n) => n > MAX_INDEX);
     if (tooLarge || !fits(parameters, words.length, registers.elements + registers.rows, hasReduction)) return undefined;
-    return Uint32Array.from(words);
+    return words;
   }
 
-  #emit(name: string, sources: readonly Source[], target?: Value, extra?: number): void {
+  #emit(operation: number, sources: readonly Source[], target?: Value, extra?: number): void {
     const at = this.#instructions.length;
     for (const source of sources) if ('last' in source) source.last = at;
     if (target) target.last = Math.max(target.last, at);
-    this.#instructions.push({ operation: opcode(name), sources, ...(target ? { target } : {}), ...(extra === undefined ? {} : { extra }) });
+    this.#instructions.push({ operation, sources, target, extra });
   }
 
   #value(row: boolean, size: 1 | 2 = 1): Value {
@@ -129,7 +136,7 @@ class Encoder {
 
   #emitMap(node: ProgramNode & { kind: 'map' }, values: ReadonlyMap<number, Value> | undefined, target: Value): void {
     this.#emit(
-      operationName(this.#program.nodes, node),
+      operationOf(this.#program.nodes, node),
       node.args.map((arg) => this.#source(arg, values)),
       target,
     );
@@ -143,7 +150,7 @@ class Encoder {
       const state = this.#states.get(i)!;
       const result = this.#value(true);
       this.#rowValues.set(i, result);
-      this.#emit(`finish_${this.#reduction(node)}`, [state], result);
+      this.#emit(opcode(`finish_${this.#reduction(node)}`), [state], result);
     });
     for (const i of stageOf(program, this.#analysis, stage)) {
       const node = program.nodes[i]!;
@@ -158,15 +165,15 @@ class Encoder {
       for (const i of contentsOf(program, this.#analysis, stage).reductions) {
         const state = this.#value(true, 2);
         this.#states.set(i, state);
-        this.#emit(`begin_${this.#reduction(program.nodes[i] as ProgramNode & { kind: 'reduce' })}`, [], state);
+        this.#emit(opcode(`begin_${this.#reduction(program.nodes[i] as ProgramNode & { kind: 'reduce' })}`), [], state);
       }
     } else {
       // A row output may lie in the place of an input that has one element a row.
       const rows = program.outputs.flatMap((output, o) => (output.space === 'row' ? [o] : []));
       for (const o of rows) this.#loadRow(program.outputs[o]!.node);
       const reads = program.nodes.some((node, i) => node.kind === 'input' && live[i] && uniform[i]);
-      if (rows.length > 0 && reads && (!hasReduction || this.#lazyRows)) this.#emit('settle', []);
-      for (const o of rows) this.#emit('store_row', [this.#source(program.outputs[o]!.node)], undefined, o);
+      if (rows.length > 0 && reads && (!hasReduction || this.#lazyRows)) this.#emit(SETTLE, []);
+      for (const o of rows) this.#emit(STORE_ROW, [this.#source(program.outputs[o]!.node)], undefined, o);
     }
     this.#ends.push(this.#instructions.length);
   }
@@ -181,7 +188,7 @@ class Encoder {
     if (node.kind !== 'input' || this.#rowValues.has(index)) return;
     const value = this.#value(true);
     this.#rowValues.set(index, value);
-    this.#emit('load_row', [], value, node.input);
+    this.#emit(LOAD_ROW, [], value, node.input);
   }
 
   #emitPass(pass: number): void {
@@ -194,7 +201,7 @@ class Encoder {
       if (node.kind !== 'input' || values.has(index) || this.#rowValues.has(index)) return;
       const value = this.#value(false);
       values.set(index, value);
-      this.#emit(uniform[index] ? 'load_row' : 'load', [], value, node.input);
+      this.#emit(uniform[index] ? LOAD_ROW : LOAD, [], value, node.input);
     };
     // A reduction takes its operand as soon as it is there, so that its register is free again.
     const fold = (arg: number) => {
@@ -202,7 +209,7 @@ class Encoder {
         const node = program.nodes[i] as ProgramNode & { kind: 'reduce' };
         if (node.arg !== arg) continue;
         ensure(arg);
-        this.#emit(`fold_${this.#reduction(node)}`, [this.#source(arg, values)], this.#states.get(i)!);
+        this.#emit(opcode(`fold_${this.#reduction(node)}`), [this.#source(arg, values)], this.#states.get(i)!);
       }
     };
     for (const i of full) {
@@ -221,7 +228,7 @@ class Encoder {
       // All inputs are read before an output is written: one may lie in the place of the other.
       for (const output of program.outputs) if (output.space === 'full') ensure(output.node);
       program.outputs.forEach((output, o) => {
-        if (output.space === 'full') this.#emit('store', [this.#source(output.node, values)], undefined, o);
+        if (output.space === 'full') this.#emit(STORE, [this.#source(output.node, values)], undefined, o);
       });
     }
     this.#ends.push(this.#instructions.length);
@@ -240,23 +247,26 @@ class Encoder {
       const list = target.row ? busy.rows : busy.elements;
       // A value that this very instruction reads last can make room for its result: each element is read before it is written.
       let register = 0;
-      while (Array.from({ length: target.size }, (_, k) => list[register + k] ?? -1).some((until) => until > at)) register++;
+      while ((list[register] ?? -1) > at || (target.size === 2 && (list[register + 1] ?? -1) > at)) register++;
       for (let k = 0; k < target.size; k++) list[register + k] = target.last;
       target.register = register;
     }
     const tooMany = busy.rows.length > MAX_REGISTER || busy.elements.length > MAX_REGISTER;
     return tooMany ? undefined : { elements: busy.elements.length, rows: busy.rows.length };
   }
+}
 
-  #words({ operation, target, sources, extra }: Instruction): [number, number] {
-    const operand = (source: Source | undefined): number => {
-      if (source === undefined) return CLASS.CONSTANT << 14;
-      return 'last' in source ? ((source.row ? CLASS.ROW : CLASS.ELEMENT) << 14) | source.register : (source.class << 14) | source.index;
-    };
-    const into = target === undefined ? ROW_TARGET : (target.row ? ROW_TARGET : 0) | target.register;
-    const third = extra ?? (sources.length > 2 ? operand(sources[2]) : 0);
-    return [(operation | (into << 8) | (third << 16)) >>> 0, (operand(sources[0]) | (operand(sources[1]) << 16)) >>> 0];
-  }
+function operandOf(source: Source | undefined): number {
+  if (source === undefined) return CLASS.CONSTANT << 14;
+  return 'last' in source ? ((source.row ? CLASS.ROW : CLASS.ELEMENT) << 14) | source.register : (source.class << 14) | source.index;
+}
+
+/** An instruction's two words. */
+function write({ operation, target, sources, extra }: Instruction, words: Uint32Array, at: number): void {
+  const into = target === undefined ? ROW_TARGET : (target.row ? ROW_TARGET : 0) | target.register;
+  const third = extra ?? (sources.length > 2 ? operandOf(sources[2]) : 0);
+  words[at] = operation | (into << 8) | (third << 16);
+  words[at + 1] = operandOf(sources[0]) | (operandOf(sources[1]) << 16);
 }
 
 const FLOAT = new Float32Array(1);
@@ -269,8 +279,23 @@ function constantBits(value: number, dtype: ProgramNode['dtype']): number {
   return BITS[0] as number;
 }
 
-function operationName(nodes: readonly ProgramNode[], node: ProgramNode & { kind: 'map' }): string {
+/** Numbers of operations by what a node says of them: names are put together once. */
+const FLOATS = new Map<string, number>();
+const INTEGERS = new Map<string, number>();
+
+function operationOf(nodes: readonly ProgramNode[], node: ProgramNode & { kind: 'map' }): number {
   const operand = operandType(nodes, node);
+  if (node.op === 'cast') return opcode(operationName(node, operand));
+  const known = operand === 'float32' ? FLOATS : INTEGERS;
+  let number = known.get(node.op);
+  if (number === undefined) {
+    number = opcode(operationName(node, operand));
+    known.set(node.op, number);
+  }
+  return number;
+}
+
+function operationName(node: ProgramNode & { kind: 'map' }, operand: ProgramNode['dtype']): string {
   const float = operand === 'float32';
   if (node.op === 'cast') {
     if (node.dtype === operand || (operand === 'bool' && node.dtype === 'int32')) return 'move';
