@@ -83,10 +83,12 @@ export class Sizes {
     return number;
   }
 
-  /** The shape of these numbers. */
+  /** The shape of these numbers. Asked for every operation, so what is rare is apart. */
   shape(info: ShapeInfo): ShapeInfo {
-    const known = this.#shapes.get(info);
-    if (known !== undefined) return known;
+    return this.#shapes.get(info) ?? this.#newShape(info);
+  }
+
+  #newShape(info: ShapeInfo): ShapeInfo {
     const dims = info.dims.map((size) => this.number(size));
     if (dims.reduce((product, number) => product * Math.max(1, number), 1) > MOST) this.#possible = false;
     const shape = this.#possible ? shapeInfo(dims) : info;
