@@ -22,6 +22,8 @@ export function createResidentHost({ driver, segment, allocate }) {
       return Atomics.load(words, 1) !== 0;
     },
     watch() {},
+    mayTidy: false,
+    tidy() {},
     explain: (fault) => fault,
     relaunch() {
       if (trouble !== 'leaves') Atomics.store(words, 1, 0);

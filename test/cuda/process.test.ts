@@ -8,6 +8,7 @@ import { findLibrary } from '../../src/backends/cuda/discovery.ts';
 import { KERNEL } from '../../src/backends/cuda/process/channel.ts';
 import { childState } from '../../src/backends/cuda/process/libc.ts';
 import type { DeviceProcess } from '../../src/backends/cuda/process/device-process.ts';
+import { PAUSE_PARTS } from '../../src/backends/cuda/process/requests.ts';
 import { SharedSegment } from '../../src/backends/cuda/process/segment.ts';
 import { GpuosError } from '../../src/errors.ts';
 import { blocked, eventually, HOST_MODULE, named, processesWith, SKIP, stage } from './process-start.ts';
@@ -150,7 +151,7 @@ describe.skipIf(SKIP)(named('what a device process does'), () => {
     expect(device.call('status', {})).toEqual({
       kernel: 'none',
       relaunches: 0,
-      swaps: { count: 0, pauseUs: 0 },
+      swaps: { count: 0, pauseUs: 0, parts: Object.fromEntries(PAUSE_PARTS.map((part) => [part, 0])) },
       allocations: 1,
       allocatedBytes: 1000,
       arenaUsedBytes: 0,

@@ -113,7 +113,7 @@ describe('injection', { skip: found.ready ? false : `missing ${why}` }, () => {
     start({ GPUOS_CUDA_INJECT: 'relaunch' });
     const operators = Array.from({ length: OPERATORS }, (_, k) => inject(k));
     const { tasks, longest } = await load(operators, () => system.device.compilation.compiling === 0, READY_MS);
-    const { relaunches, pauseUs } = system.device.injection;
+    const { relaunches, pauseUs, parts } = system.device.injection;
     assert.equal(system.device.compilation.failed, undefined);
     assert.ok(relaunches > 0 && relaunches <= OPERATORS / 2, `${relaunches} relaunches`);
     assert.ok(longest < 1000, `a task took ${longest} ms: the link may have waited for the kernel`);
@@ -125,16 +125,24 @@ describe('injection', { skip: found.ready ? false : `missing ${why}` }, () => {
       })(),
       READY_MS,
     );
-    Object.assign(measured, { linkedTasks: tasks, relaunches, relaunchPauseUs: pauseUs, longestTaskMs: rounded(longest) });
+    Object.assign(measured, {
+      linkedTasks: tasks,
+      relaunches,
+      relaunchPauseUs: pauseUs,
+      relaunchParts: parts,
+      longestTaskMs: rounded(longest),
+    });
   });
 
   it('replaces the kernel again and again under load, each time for a moment', TIMEOUT, async () => {
     start({ GPUOS_CUDA_INJECT: 'relaunch', GPUOS_CUDA_COMPILE: 'first' });
     const operators = [];
     const pauses = [];
+    const parts = [];
     for (let k = 0; k < OPERATORS; k++) {
       operators.push(inject(k));
       pauses.push(system.device.injection.pauseUs / 1000);
+      parts.push(system.device.injection.parts);
       let left = 20;
       await load(operators, () => left-- === 0, READY_MS);
     }
@@ -143,6 +151,8 @@ describe('injection', { skip: found.ready ? false : `missing ${why}` }, () => {
     assert.equal(system.device.injection.mode, 'relaunch');
     measured.pauseMsP50 = rounded(sorted(pauses)[OPERATORS / 2]);
     measured.pauseMsMax = rounded(Math.max(...pauses));
+    const median = (part) => sorted(parts.map((one) => one[part]))[OPERATORS / 2];
+    measured.pausePartsP50 = Object.fromEntries(Object.keys(parts[0]).map((part) => [part, median(part)]));
   });
 
   it('computes what direct computes', TIMEOUT, async () => {

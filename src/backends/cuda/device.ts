@@ -20,6 +20,7 @@ import { type Injection, type StartedKernel, startKernel } from './injection/sta
 import { planSegment } from './layout.ts';
 import { KERNEL } from './process/channel.ts';
 import type { DeviceProcess } from './process/device-process.ts';
+import type { Pause } from './process/requests.ts';
 import { SharedSegment } from './process/segment.ts';
 import { Products, type ProductsMode } from './products.ts';
 
@@ -225,10 +226,10 @@ export class CudaDevice implements Device {
     return this.#functions.state;
   }
 
-  /** How new code gets into the running kernel and why so; by `relaunch`, how often it was replaced, and how long it was away the last time. */
-  get injection(): Injection & { readonly relaunches: number; readonly pauseUs: number } {
-    const { count, pauseUs } = this.#process.swaps;
-    return { ...this.#injection, relaunches: count, pauseUs };
+  /** How new code gets into the running kernel and why so; by `relaunch`, how often it was replaced, and how long it was away the last time, and with what. */
+  get injection(): Injection & { readonly relaunches: number } & Pause {
+    const { count, ...pause } = this.#process.swaps;
+    return { ...this.#injection, relaunches: count, ...pause };
   }
 
   get lost(): string | undefined {

@@ -6,8 +6,10 @@ import { QUIT, QUIT_WORD, Replacement, type Running } from './injection/replacem
 import { completionBefore, MOST_WORKERS, type SegmentLayout } from './layout.ts';
 import type { Address } from './library.ts';
 import { blame } from './process/blame.ts';
+import { IdleWatch } from './process/idle-watch.ts';
 import type { Swapped, TableEntry } from './process/requests.ts';
 import type { ResidentContext, ResidentHost } from './process/resident-host.ts';
+import { SegmentTasks } from './process/segment-tasks.ts';
 import { StepWatch } from './process/step-watch.ts';
 
 /** What `device/resident.cuh` defines under the same names: threads of a block, its shared memory, warps that admit at most, ... */
@@ -87,6 +89,7 @@ export class ResidentKernel implements ResidentHost {
   #replacement: Replacement | undefined;
   #layout: SegmentLayout | undefined;
   #steps: StepWatch | undefined;
+  #idle: IdleWatch | undefined;
 
   constructor(context: ResidentContext) {
     this.#context = context;
@@ -104,7 +107,7 @@ export class ResidentKernel implements ResidentHost {
     const { queues, slots, firstSequence } = layout;
     const workers = Math.min(asked ?? driver.deviceAttribute(device, 'sms') - 1, MOST_WORKERS);
     const shards = shardsFor(queues, workers);
-    const loaded = new LoadedImage(driver, image as Uint8Array, undefined);
+    const loaded = new LoadedImage(driver, image as Uint8Array);
     this.#stream = driver.createStream();
     const zeroed = (bytes: number): Address => {
       const address = allocate(bytes);
@@ -166,6 +169,7 @@ export class ResidentKernel implements ResidentHost {
       allocate,
     });
     this.#layout = layout;
+    this.#idle = new IdleWatch(new SegmentTasks(this.#words, layout));
     if (taskBudgetMs !== NO_BUDGET) this.#steps = this.#stepWatch(layout, steps, workers, taskBudgetMs);
     loaded.launch(shape, argument);
     return {
@@ -198,6 +202,14 @@ export class ResidentKernel implements ResidentHost {
     this.#steps?.look(performance.now());
   }
 
+  get mayTidy(): boolean {
+    return this.#replacement !== undefined && this.#idle !== undefined && this.#replacement.holds && this.#idle.look(performance.now());
+  }
+
+  tidy(meanwhile: () => void): void {
+    if (this.#running !== undefined) this.#replacement?.tidy(this.#running, meanwhile);
+  }
+
   explain(fault: CudaError): CudaError {
     return this.#layout === undefined ? fault : blame(this.#words, this.#layout, fault);
   }
@@ -212,9 +224,9 @@ export class ResidentKernel implements ResidentHost {
 
   swap(image: Uint8Array, symbols: readonly string[], drainMs: number, meanwhile: () => void): Swapped {
     if (this.#running === undefined || this.#replacement === undefined) throw new GpuosError('GPUOS_INTERNAL', 'No kernel was started.');
-    const { running, pauseUs } = this.#replacement.put(this.#running, image, symbols, drainMs, meanwhile);
+    const { running, pause } = this.#replacement.put(this.#running, image, symbols, drainMs, meanwhile);
     this.#running = running;
-    return pauseUs === undefined ? { swapped: false } : { swapped: true, pauseUs };
+    return pause === undefined ? { swapped: false } : { swapped: true, ...pause };
   }
 
   enter(entries: readonly TableEntry[]): void {

@@ -7,6 +7,7 @@ import { fileURLToPath } from 'node:url';
 import { Worker } from 'node:worker_threads';
 import { queueRecord } from '../../abi/records.ts';
 import type { CudaDevice } from '../../backends/cuda/device.ts';
+import { PAUSE_PARTS, type PauseParts } from '../../backends/cuda/process/requests.ts';
 import { GpuosError } from '../../errors.ts';
 import type { System } from '../../runtime/system.ts';
 import { drain, sleep, withCuda } from './cuda-common.ts';
@@ -53,12 +54,12 @@ async function measure(system: System): Promise<BenchRow[]> {
     }
     const from = completed(system);
     const start = performance.now();
-    const { seen, own } = await replace(system, words);
+    const { seen, own, parts } = await replace(system, words);
     const rate = (completed(system) - from) / ((performance.now() - start) / 1000);
     const [end] = (await producers.finish(LIMIT_MS)) as [ProducerEnd];
     if (rate < LEAST_RATE) throw new GpuosError('GPUOS_BENCH_FAILED', `Only ${(rate / 1e6).toFixed(2)} M tasks/s beside the relaunches.`);
     const longest = Math.max(...seen).toFixed(2);
-    const note = `${OPERATORS} relaunches beside ${(rate / 1e6).toFixed(2)} M tasks/s of another queue: how long no task of it ended, longest ${longest} ms; the device process counts ${medianOf(own).toFixed(2)} ms (median) until the next launch`;
+    const note = `${OPERATORS} relaunches beside ${(rate / 1e6).toFixed(2)} M tasks/s of another queue: how long no task of it ended, longest ${longest} ms; the device process counts ${medianOf(own).toFixed(2)} ms (median) until the next launch, in us ${partsText(parts)}`;
     return [
       { name: 'inject.relaunch.pause.p50', value: medianOf(seen), unit: 'ms', device, note },
       lost(system, end, total.read()[0] as number),
@@ -70,11 +71,21 @@ async function measure(system: System): Promise<BenchRow[]> {
   }
 }
 
-/** For each operator the longest time without an end in the load's queue, and how long the kernel was away; in ms. */
-async function replace(system: System, words: Int32Array): Promise<{ seen: number[]; own: number[] }> {
+interface Pauses {
+  /** For each operator the longest time without an end in the load's queue, and how long the kernel was away; in ms. */
+  readonly seen: number[];
+  readonly own: number[];
+  readonly parts: PauseParts[];
+}
+
+/** `leave 90, unload 0, load 1500, ...`: the median of each. */
+const partsText = (parts: readonly PauseParts[]): string =>
+  PAUSE_PARTS.map((part) => `${part.replace(/Us$/, '')} ${medianOf(parts.map((one) => one[part]))}`).join(', ');
+
+async function replace(system: System, words: Int32Array): Promise<Pauses> {
   const input = system.buffer(Float32Array.from({ length: N }, (_, i) => i));
   const output = system.buffer(N);
-  const [seen, own]: [number[], number[]] = [[], []];
+  const [seen, own, parts]: [number[], number[], PauseParts[]] = [[], [], []];
   for (let k = 0; k < OPERATORS; k++) {
     const operator = await between(words, () => {
       const before = injection(system).relaunches;
@@ -84,11 +95,12 @@ async function replace(system: System, words: Int32Array): Promise<{ seen: numbe
     });
     seen.push(Atomics.load(words, GAPS.longest) / 1000);
     own.push(injection(system).pauseUs / 1000);
+    parts.push(injection(system).parts);
     system.submit({ operator, pointers: [input.address, output.address], words: [N] }).doneSync();
     const wrong = output.read().findIndex((value, i) => value !== i * (k + 2) - k - 0.5);
     if (wrong >= 0) throw new GpuosError('GPUOS_BENCH_FAILED', `Operator ${k}, element ${wrong} is wrong.`);
   }
-  return { seen, own };
+  return { seen, own, parts };
 }
 
 /** What the watcher sees from just before an action until a little after it. */

@@ -183,8 +183,10 @@ void *run_block_of(void *context) {
 std::function<void()> body_of(const Kernel &kernel, void **parameters) {
   const auto word = [&](int i) { return *static_cast<uint32_t *>(parameters[i]); };
   if (kernel.function != nullptr) {
-    uint64_t *const to = *static_cast<uint64_t **>(parameters[0]);
-    return [tell = reinterpret_cast<void (*)(uint64_t *)>(kernel.function), to] { tell(to); };
+    uint64_t *const told = *static_cast<uint64_t **>(parameters[0]);
+    const void *const moves = *static_cast<void **>(parameters[1]);
+    const auto tell = reinterpret_cast<void (*)(uint64_t *, const void *, uint32_t)>(kernel.function);
+    return [tell, told, moves, count = word(2)] { tell(told, moves, count); };
   }
   const ResidentArguments arguments = *static_cast<ResidentArguments *>(parameters[0]);
   if (strcmp(kernel.name, "gpuos_resident") == 0) return [arguments] { gpuos_resident(arguments); };

@@ -34,6 +34,11 @@ export class FunctionMirror {
     return this.#table.subarray(0, WORDS * this.#end);
   }
 
+  /** The symbols of the entries that were noted, by their numbers. */
+  get symbols(): ReadonlyMap<number, string> {
+    return this.#symbols;
+  }
+
   /** Notes an entry; the words that it consists of, without data only the first. @throws GPUOS_BAD_OPTION */
   enter([fn, symbol, data]: TableEntry): BigUint64Array<ArrayBuffer> {
     if (!Number.isInteger(fn) || fn < 0 || fn >= FUNCTION_SLOTS) throw new GpuosError('GPUOS_BAD_OPTION', `There is no function ${fn}.`);

@@ -6,6 +6,8 @@ const SMALL = { grid: [1], block: [32] } as const;
 
 /** An image of the resident kernel on the device, with its kernels. Loading and unloading wait for running kernels to end. */
 export class LoadedImage {
+  /** Of the file: about as much as it takes of the device's memory. */
+  readonly bytes: number;
   readonly #driver: CudaDriver;
   readonly #module: Address;
   readonly #kernel: Address;
@@ -14,11 +16,13 @@ export class LoadedImage {
   /** The kernel that tells the addresses of what was linked to it: see `table-source.ts`. */
   readonly #tell: Address | undefined;
 
-  /** @throws CudaError */
-  constructor(driver: CudaDriver, image: Uint8Array, tells: string | undefined) {
+  /** @param loaded called when it is on the device, before its kernels are looked up. @throws CudaError */
+  constructor(driver: CudaDriver, image: Uint8Array, tells?: string, loaded: () => void = () => {}) {
     this.#driver = driver;
+    this.bytes = image.length;
     this.#module = driver.loadModule(image);
     try {
+      loaded();
       this.#kernel = driver.moduleFunction(this.#module, 'gpuos_resident');
       this.#fill = driver.moduleFunction(this.#module, 'gpuos_fill_table');
       this.#end = driver.moduleFunction(this.#module, 'gpuos_external_end');
@@ -42,9 +46,9 @@ export class LoadedImage {
     this.#driver.launch(this.#fill, { ...SMALL, stream }, [argument]);
   }
 
-  /** Has the addresses of what was linked to it written to memory, 8 bytes each. */
-  tellAddresses(to: Address, stream: Address): void {
-    if (this.#tell !== undefined) this.#driver.launch(this.#tell, { ...SMALL, stream }, [to]);
+  /** Has the addresses of what was linked to it written to `told`, 8 bytes each, and then so many moves made: see `table-source.ts`. */
+  tellAddresses(told: Address, moves: Address, count: number, stream: Address): void {
+    if (this.#tell !== undefined) this.#driver.launch(this.#tell, { ...SMALL, stream }, [told, moves, count]);
   }
 
   /** Publishes, behind what is on the stream, how a task ended whose work was done beside the kernel. */

@@ -54,7 +54,7 @@ class Process {
       if (this.busy-- > 0) return { swapped: false };
       this.running = this.images[(ask['image'] as number) - 1]!;
       expect(ask['symbols']).toEqual(this.running);
-      return { swapped: true, pauseUs: 100 };
+      return { swapped: true, pauseUs: 100, parts: {} };
     }
     for (const [fn, symbol] of (name === 'enter' ? ask['entries'] : []) as readonly [number, string][]) {
       if (symbol !== '' && !this.running.includes(symbol)) throw new Error(`the kernel has no ${symbol}`);

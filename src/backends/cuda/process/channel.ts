@@ -16,6 +16,7 @@ import { GpuosError } from '../../../errors.ts';
 import type { Address } from '../library.ts';
 import { toFailure } from './failure.ts';
 import { wake } from './libc.ts';
+import { PAUSE_PARTS, type Pause, type PauseParts } from './requests.ts';
 
 export interface ChannelShape {
   /** Slots for messages of up to so many bytes, the smaller ones first. */
@@ -50,6 +51,8 @@ const WORD = {
   reasonOwner: 20,
   swaps: 21,
   pauseUs: 22,
+  /** One for each of PAUSE_PARTS. */
+  pauseParts: 23,
   leave: 32,
   clientBell: 48,
   serverBells: 64,
@@ -149,12 +152,18 @@ export class Channel {
   }
 
   /** How many times the kernel was replaced by one with other code, and how long it was away the last time. */
-  get swaps(): { readonly count: number; readonly pauseUs: number } {
-    return { count: Atomics.load(this.words, WORD.swaps), pauseUs: Atomics.load(this.words, WORD.pauseUs) };
+  get swaps(): { readonly count: number } & Pause {
+    const parts = PAUSE_PARTS.map((part, i) => [part, Atomics.load(this.words, WORD.pauseParts + i)]);
+    return {
+      count: Atomics.load(this.words, WORD.swaps),
+      pauseUs: Atomics.load(this.words, WORD.pauseUs),
+      parts: Object.fromEntries(parts) as PauseParts,
+    };
   }
 
-  countSwap(pauseUs: number): void {
+  countSwap({ pauseUs, parts }: Pause): void {
     Atomics.store(this.words, WORD.pauseUs, Math.round(pauseUs));
+    for (const [i, part] of PAUSE_PARTS.entries()) Atomics.store(this.words, WORD.pauseParts + i, Math.round(parts[part]));
     Atomics.add(this.words, WORD.swaps, 1);
   }
 

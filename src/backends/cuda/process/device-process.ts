@@ -9,7 +9,7 @@ import { ChannelClient, type Pending, type RequestOptions } from './channel-clie
 import { toError, toFailure } from './failure.ts';
 import { childState, sleepOn } from './libc.ts';
 import type { MainStart } from './main.ts';
-import { type Answer, type Ask, type DeviceInfo, isSlow, type RequestName } from './requests.ts';
+import { type Answer, type Ask, type DeviceInfo, isSlow, type Pause, type RequestName } from './requests.ts';
 import { SharedSegment } from './segment.ts';
 
 const START_LIMIT_MS = 60_000;
@@ -146,7 +146,7 @@ export class DeviceProcess {
   }
 
   /** How many times the kernel was replaced by one with other code, and how long in us it was away the last time. */
-  get swaps(): { readonly count: number; readonly pauseUs: number } {
+  get swaps(): { readonly count: number } & Pause {
     return this.#channel.swaps;
   }
 

@@ -34,8 +34,21 @@ export type Injected = { readonly address: Address; readonly codeBytes: number }
 /** An entry of the table of functions: a function of the kernel's image by its symbol ('' is the interpreter), and its data; without them they stay. */
 export type TableEntry = readonly [fn: number, symbol: string, data?: Address];
 
+/**
+ * What follows upon what while the kernel is away: it leaves after it was told to; an image that ran before is unloaded,
+ * where there are too many; the new one is loaded; its kernels are looked up; the launches are submitted that bring the
+ * table of functions up to date, and that of the kernel.
+ */
+export const PAUSE_PARTS = ['leaveUs', 'unloadUs', 'loadUs', 'lookupUs', 'tableUs', 'launchUs'] as const;
+export type PauseParts = Readonly<Record<(typeof PAUSE_PARTS)[number], number>>;
+/** `pauseUs`: from the word to leave until the next kernel was launched. */
+export interface Pause {
+  readonly pauseUs: number;
+  readonly parts: PauseParts;
+}
+
 /** Whether the kernel runs with another image now. If not, tasks took longer than it may wait for them, and it goes on as it was. */
-export type Swapped = { readonly swapped: true; readonly pauseUs: number } | { readonly swapped: false };
+export type Swapped = ({ readonly swapped: true } & Pause) | { readonly swapped: false };
 
 type Nothing = Readonly<Record<never, never>>;
 
@@ -144,7 +157,7 @@ export interface DeviceProcessStatus {
   /** How many times it was launched again because it had left by itself. */
   readonly relaunches: number;
   /** How many times it was replaced by one with other code, and how long it was away the last time. */
-  readonly swaps: { readonly count: number; readonly pauseUs: number };
+  readonly swaps: { readonly count: number } & Pause;
   readonly allocations: number;
   readonly allocatedBytes: number;
   readonly arenaUsedBytes: number;

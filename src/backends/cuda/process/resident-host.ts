@@ -24,6 +24,10 @@ export interface ResidentHost {
   readonly left: boolean;
   /** Asked as often, while it runs. @throws GPUOS_DEVICE_LOST if it is at a task that can only be ended with the process */
   watch(): void;
+  /** Whether there is what can only be given back while no kernel runs, and nobody has needed the kernel for a while. Asked as often. */
+  readonly mayTidy: boolean;
+  /** Gives it back: the kernel is away for a moment. `meanwhile` is as of `swap`. @throws CudaError if it could not be launched again */
+  tidy(meanwhile: () => void): void;
   /** Of a fault of the device: the tasks that may have caused it, told to who waits for them. The error says so too. */
   explain(fault: CudaError): CudaError;
   /** Launches again a kernel that has left, with the queues as they stand; `quit` is 0 again by then. */
@@ -33,7 +37,7 @@ export interface ResidentHost {
   /**
    * Puts another image in the place of the running one: tells the kernel to leave when what runs is complete, loads the
    * image, has its functions' addresses written into the table, and launches it where the other one stood. `symbols`
-   * are the functions that the image's table kernel tells addresses of, in its order. What cannot be done before the
+   * are the functions that the image's table kernel tells addresses of, in its order: at least one. What cannot be done before the
    * kernel has left is done then, and nothing else. If tasks take longer than `drainMs`, the kernel goes on as it was;
    * also, with an error, where the image cannot be loaded or launched. `meanwhile` is called again and again while tasks are waited for: some need this thread.
    * @throws CudaError, GPUOS_BAD_OPTION; GPUOS_DEVICE_LOST if neither image runs

@@ -209,20 +209,15 @@ export class QuickService {
       return {};
     },
     swap: ({ image, symbols, drainMs }) => {
-      const { channel, linked } = this.#parts;
       const host = this.#resident();
-      const bytes = linked(image);
+      const bytes = this.#parts.linked(image);
       if (bytes === undefined) throw new GpuosError('GPUOS_BAD_OPTION', `There is no linked image ${image}.`);
-      // Nobody asks in between whether it has left: this thread would. Onlookers see it in the channel.
-      const before = channel.kernel;
-      channel.kernel = KERNEL.relaunching;
-      try {
-        const answer = host.swap(bytes, symbols, natural(drainMs, 'drainMs'), () => void this.look());
-        if (answer.swapped) channel.countSwap(answer.pauseUs);
+      const limit = natural(drainMs, 'drainMs');
+      return this.#away(() => {
+        const answer = host.swap(bytes, symbols, limit, () => void this.look());
+        if (answer.swapped) this.#parts.channel.countSwap(answer);
         return answer;
-      } finally {
-        channel.kernel = before;
-      }
+      });
     },
     enter: ({ entries }) => {
       this.#resident().enter(entries);
@@ -267,6 +262,18 @@ export class QuickService {
     });
   }
 
+  /** Nobody asks in between whether the kernel has left: this thread would. Onlookers see it in the channel. */
+  #away<T>(action: () => T): T {
+    const { channel } = this.#parts;
+    const before = channel.kernel;
+    channel.kernel = KERNEL.relaunching;
+    try {
+      return action();
+    } finally {
+      channel.kernel = before;
+    }
+  }
+
   /** Has the kernel leave, and launches it again after `meanwhile`. @throws GPUOS_DEVICE_LOST if it does not leave */
   #without<T>(host: ResidentHost, meanwhile: () => T): T {
     const { channel } = this.#parts;
@@ -306,6 +313,7 @@ export class QuickService {
     if (host === undefined || channel.kernel !== KERNEL.running) return;
     if (!host.left) {
       host.watch();
+      if (host.mayTidy) this.#away(() => host.tidy(() => void this.look()));
       return;
     }
     channel.kernel = KERNEL.left;
