@@ -20,6 +20,7 @@ import { type Injection, type StartedKernel, startKernel } from './injection/sta
 import { planSegment } from './layout.ts';
 import { KERNEL } from './process/channel.ts';
 import type { DeviceProcess } from './process/device-process.ts';
+import { keepFreedMemory } from './process/libc.ts';
 import type { Pause } from './process/requests.ts';
 import { SharedSegment } from './process/segment.ts';
 import { Products, type ProductsMode } from './products.ts';
@@ -100,6 +101,7 @@ export class CudaDevice implements Device {
   /** @throws GPUOS_CUDA_UNAVAILABLE, GPUOS_CUDA_TOO_OLD, GPUOS_OUT_OF_MEMORY, GPUOS_BAD_OPTION, CudaError */
   constructor(options: CudaDeviceOptions) {
     const layout = planSegment(options);
+    keepFreedMemory();
     // Behind what the kernel knows of come programs for its interpreter on their way to it, then the rest.
     const rest = layout.end + BYTECODE_BYTES;
     this.#segment = shareMemory(rest);
