@@ -18,7 +18,7 @@ it('has as many warps admit as there are queues, warps, and memory for what they
   // More multiprocessors than any device has that it was tried on.
   for (const workers of [1, 131, 147, 151, 152, 191, 255, 1000]) {
     const shards = shardsFor(16, workers);
-    const bytes = (count: number) => 8336 + count * (KERNEL_SIZES.Shard + 8 * workers);
+    const bytes = (count: number) => 8272 + count * (KERNEL_SIZES.Shard + 8 * workers);
     expect(bytes(shards)).toBeLessThanOrEqual(40_960);
     if (shards < KERNEL_LIMITS.MAX_SHARDS) expect(bytes(shards + 1)).toBeGreaterThan(40_960);
   }

@@ -27,7 +27,7 @@ export const KERNEL_SIZES = {
   FunctionEntry: 16,
   SlotEntry: 8,
   ResidentArguments: 136,
-  Dispatching: 8332,
+  Dispatching: 8268,
   Shard: 4240,
 } as const;
 /** A block's dynamic shared memory. */

@@ -21,12 +21,11 @@ struct Dispatching {
   uint32_t paused;      // shards that have seen it
   uint32_t yield_every; // what the host has set, as of the watcher's last look
   uint32_t heads[GPUOS_MAX_QUEUES];
-  uint32_t tails[GPUOS_MAX_QUEUES]; // what the host had written, as of the last look
   uint16_t table[GPUOS_OPERATOR_SLOTS]; // the function of each slot, and KILLED
 };
 
 // The host takes no more shards than fit into the block's shared memory with all workers (resident.ts).
-static_assert(sizeof(Dispatching) == 8332, "Dispatching");
+static_assert(sizeof(Dispatching) == 8268, "Dispatching");
 static_assert(sizeof(Shard) == 4240, "Shard");
 
 // A shard's mailboxes, with what it knows of them: [workers].
@@ -41,7 +40,6 @@ struct Outbox {
 struct Batch {
   uint4 pieces[8];
   uint32_t head;
-  uint32_t fours; // how many of the pieces there are
   bool ahead;
 };
 
@@ -68,60 +66,38 @@ __device__ __forceinline__ uint32_t count_four(uint4 piece, uint32_t head, uint3
   return count;
 }
 
-// Asks for `count` descriptors from `head` on, 32 at most.
-__device__ __forceinline__ void ask(const ResidentArguments &a, const char *ring, uint32_t head, uint32_t count, Batch &batch) {
-  batch.head = head;
-  batch.fours = (min(count, 32u) + 3) / 4;
-#pragma unroll
-  for (uint32_t i = 0; i < 8; i++)
-    if (i < batch.fours) batch.pieces[i] = load_four(a, ring, head, i);
-}
-
-// Puts the batch into `shard.stage`; how many descriptors are there, one after another.
-__device__ __forceinline__ uint32_t stage(Shard &shard, const Batch &batch) {
+// Brings the next descriptors of a queue into `shard.stage`, and returns how many are there. With `eager`, when the last
+// look found many, it asks for 32 at once, and having got them for the next 32; else for four first, which is sooner here.
+__device__ uint32_t fetch(const ResidentArguments &a, Shard &shard, const char *ring, uint32_t head, bool eager, Batch &batch) {
   const uint32_t lane = threadIdx.x & 31;
-  uint32_t count = 0;
-#pragma unroll
-  for (uint32_t i = 0; i < 8; i++) {
-    if (i >= batch.fours || count != 4 * i) continue;
-    count += count_four(batch.pieces[i], batch.head, i);
-    shard.stage[4 * i + (lane >> 3)][lane & 7] = batch.pieces[i];
-  }
-  return count;
-}
-
-// Of what the host has written, so much known to be there that the tail is not looked at.
-#define GPUOS_PLENTY 64
-
-// Brings the next descriptors of a queue into `shard.stage`, and returns how many are there.
-//
-// A line that the host is about to write is dear to it if it is read here just before. So what is known to be written is
-// asked for, all of it at once: `known` is how far the host had come at the last look (a hint: the tags say what is there).
-// With nothing known the next four are looked at, which is sooner than by the tail; if all are there, so may others be.
-__device__ uint32_t fetch(const ResidentArguments &a, Shard &shard, uint32_t queue, uint32_t head, volatile uint32_t &known, Batch &batch) {
-  const uint32_t lane = threadIdx.x & 31;
-  const char *ring = ring_of(a, queue);
-  const auto written = [&](uint32_t tail) { return tail - head <= a.slots ? tail - head : 0; };
-  uint32_t sure = written(__shfl_sync(0xffffffffu, known, 0));
   const bool ahead = batch.ahead && batch.head == head;
+  if (!ahead) {
+    batch.pieces[0] = load_four(a, ring, head, 0);
+    if (eager) {
+#pragma unroll
+      for (uint32_t i = 1; i < 8; i++) batch.pieces[i] = load_four(a, ring, head, i);
+    }
+  }
   batch.ahead = false;
-  if (sure == 0) {
-    ask(a, ring, head, 4, batch);
-    const uint32_t count = stage(shard, batch);
-    __syncwarp();
-    if (count < 4) return count;
+  uint32_t count = count_four(batch.pieces[0], head, 0);
+  if (count == 0) return 0;
+  shard.stage[lane >> 3][lane & 7] = batch.pieces[0];
+  if (count == 4) {
+    if (!ahead && !eager) {
+#pragma unroll
+      for (uint32_t i = 1; i < 8; i++) batch.pieces[i] = load_four(a, ring, head, i);
+    }
+#pragma unroll
+    for (uint32_t i = 1; i < 8; i++) {
+      if (count != 4 * i) continue;
+      count += count_four(batch.pieces[i], head, i);
+      shard.stage[4 * i + (lane >> 3)][lane & 7] = batch.pieces[i];
+    }
   }
-  const bool look = sure < GPUOS_PLENTY;
-  uint32_t tail = 0;
-  if (look) tail = load_host(&queue_of(a, queue)->tail);
-  if (!ahead) ask(a, ring, head, sure == 0 ? 32 : sure, batch);
-  const uint32_t count = stage(shard, batch);
-  if (look) {
-    if (lane == 0) known = tail;
-    sure = written(__shfl_sync(0xffffffffu, tail, 0));
-  }
-  if (count == 32 && sure > 32) {
-    ask(a, ring, head + 32, sure - 32, batch);
+  if (count == 32) {
+#pragma unroll
+    for (uint32_t i = 0; i < 8; i++) batch.pieces[i] = load_four(a, ring, head + 32, i);
+    batch.head = head + 32;
     batch.ahead = true;
   }
   __syncwarp();
@@ -282,9 +258,10 @@ __device__ void send(const ResidentArguments &a, Shard &shard, Outbox &outbox, u
 }
 
 // Admits what a queue has, up to 32 tasks; returns how many.
-__device__ uint32_t admit(const ResidentArguments &a, Dispatching &common, Shard &shard, Outbox &outbox, uint32_t queue, uint32_t head, Batch &batch) {
+__device__ uint32_t admit(const ResidentArguments &a, Dispatching &common, Shard &shard, Outbox &outbox, uint32_t queue, uint32_t head, bool eager,
+                          Batch &batch) {
   const uint32_t lane = threadIdx.x & 31;
-  uint32_t count = fetch(a, shard, queue, head, common.tails[queue], batch);
+  uint32_t count = fetch(a, shard, ring_of(a, queue), head, eager, batch);
   if (count == 0) return 0;
   // In order: a change of the table alone, and nothing past a task that has to wait for another queue.
   const gpuos_descriptor *d = staged(shard, lane);
@@ -327,13 +304,14 @@ __device__ void admit_all(const ResidentArguments &a, Dispatching &common, Shard
   Batch batch;
   batch.ahead = false;
   uint32_t idle = 0;
+  bool eager = false;
   for (;;) {
     uint32_t admitted = 0;
     for (uint32_t queue = index; queue < a.queues && !held(); queue += a.shards) {
       const uint32_t head = heads[queue];
       // What was asked for ahead is the same queue's if there is no other.
       if (a.queues > a.shards) batch.ahead = false;
-      const uint32_t count = admit(a, common, shard, outbox, queue, head, batch);
+      const uint32_t count = admit(a, common, shard, outbox, queue, head, eager, batch);
       if (count == 0) continue;
       admitted += count;
       if (lane == 0) {
@@ -358,6 +336,7 @@ __device__ void admit_all(const ResidentArguments &a, Dispatching &common, Shard
       batch.ahead = false;
       continue;
     }
+    eager = admitted >= 4;
     idle = admitted > 0 ? 0 : idle + 1;
     if (idle > GPUOS_AWAKE_LOOKS) __nanosleep(idle > GPUOS_DROWSY_LOOKS ? 4000 : 1000);
   }
@@ -464,7 +443,7 @@ __device__ void dispatcher(const ResidentArguments &a, char *shared) {
     const uint32_t fn = static_cast<uint32_t>(load_relaxed(reinterpret_cast<const uint64_t *>(&a.table[i])));
     common.table[i] = static_cast<uint16_t>(fn | (load_relaxed(&a.killed[i]) != 0 ? GPUOS_KILLED : 0));
   }
-  if (threadIdx.x < a.queues) common.heads[threadIdx.x] = common.tails[threadIdx.x] = load_relaxed(&a.heads[threadIdx.x]);
+  if (threadIdx.x < a.queues) common.heads[threadIdx.x] = load_relaxed(&a.heads[threadIdx.x]);
   if (threadIdx.x == 0) common.pause = common.paused = common.yield_every = 0;
   __syncthreads();
   const uint32_t warp = threadIdx.x / 32;
