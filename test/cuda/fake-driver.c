@@ -18,7 +18,17 @@ typedef struct CUfunc_st *CUfunction;
 typedef struct CUstream_st *CUstream;
 typedef struct CUevent_st *CUevent;
 typedef struct CUlinkState_st *CUlinkState;
-typedef int CUdevice_attribute, CUfunction_attribute, CUlimit, CUmoduleLoadingMode, CUjitInputType, CUjit_option;
+typedef struct CUgraph_st *CUgraph;
+typedef struct CUgraphNode_st *CUgraphNode;
+typedef struct CUkern_st *CUkernel;
+typedef int CUdevice_attribute, CUfunction_attribute, CUlimit, CUmoduleLoadingMode, CUjitInputType, CUjit_option, CUstreamCaptureMode, CUgraphNodeType;
+typedef struct {
+    CUfunction func;
+    unsigned int gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes;
+    void **kernelParams, **extra;
+    CUkernel kern;
+    CUcontext ctx;
+} CUDA_KERNEL_NODE_PARAMS;
 typedef struct {
     int id;
     char pad[4];
@@ -185,6 +195,47 @@ CUresult CUDAAPI cuStreamQuery(CUstream stream) { return note("cuStreamQuery", "
 CUresult CUDAAPI cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags) {
     return note("cuStreamWaitEvent", " %llx %llx %u", N(stream), N(event), flags);
 }
+
+/* What is captured is a kernel, a fill, and a kernel that has no function yet. */
+CUresult CUDAAPI cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode) {
+    return note("cuStreamBeginCapture_v2", " %llx %d", N(stream), (int)mode);
+}
+
+CUresult CUDAAPI cuStreamEndCapture(CUstream stream, CUgraph *graph) {
+    *graph = H(CUgraph, 0x7f0000007000);
+    return note("cuStreamEndCapture", " %llx", N(stream));
+}
+
+CUresult CUDAAPI cuGraphGetNodes(CUgraph graph, CUgraphNode *nodes, size_t *count) {
+    const size_t there = value_of("nodes", 3);
+    for (size_t i = 0; nodes != NULL && i < there && i < *count; i++) nodes[i] = H(CUgraphNode, 0x7f0000008000 + i);
+    *count = there;
+    return note("cuGraphGetNodes", " %llx %s", N(graph), nodes == NULL ? "how many" : "which");
+}
+
+CUresult CUDAAPI cuGraphNodeGetType(CUgraphNode node, CUgraphNodeType *type) {
+    *type = (CUgraphNodeType)((N(node) & 15) == 1 ? 2 : 0);
+    return note("cuGraphNodeGetType", " %llx", N(node));
+}
+
+CUresult CUDAAPI cuGraphKernelNodeGetParams_v2(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS *params) {
+    const int second = (N(node) & 15) == 2;
+    memset(params, 0xff, sizeof *params);
+    params->func = second ? NULL : H(CUfunction, 0x7f0000003001);
+    params->kern = second ? H(CUkernel, 0x7f0000009000) : NULL;
+    params->blockDimX = second ? 384 : 32;
+    params->blockDimY = second ? 1 : 2;
+    params->blockDimZ = second ? 1 : 3;
+    params->sharedMemBytes = second ? 200000 : 4096;
+    return note("cuGraphKernelNodeGetParams_v2", " %llx", N(node));
+}
+
+CUresult CUDAAPI cuKernelGetFunction(CUfunction *function, CUkernel kernel) {
+    *function = H(CUfunction, 0x7f0000003002);
+    return note("cuKernelGetFunction", " %llx", N(kernel));
+}
+
+CUresult CUDAAPI cuGraphDestroy(CUgraph graph) { return note("cuGraphDestroy", " %llx", N(graph)); }
 
 CUresult CUDAAPI cuEventCreate(CUevent *event, unsigned int flags) {
     *event = H(CUevent, 0x7f0000005000);

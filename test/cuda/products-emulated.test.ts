@@ -1,5 +1,5 @@
 /** Large products beside a resident kernel that really runs, on the CPU, by stand-ins for the driver and cuBLAS. */
-import { mkdtempSync, readFileSync, rmSync, symlinkSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from 'vitest';
@@ -17,6 +17,7 @@ describe.skipIf(NO_EMULATION)(reason('large products on the CPU'), () => {
   let cublas: ReturnType<typeof compileFakes>;
   let work: string;
   let log: string;
+  let home: string;
   let gpuos: typeof Gpuos;
   let count = 0;
 
@@ -37,17 +38,25 @@ describe.skipIf(NO_EMULATION)(reason('large products on the CPU'), () => {
     if (work !== undefined) rmSync(work, { recursive: true, force: true });
   });
 
-  function start(mode: 'auto' | 'off' | 'always', fake: Readonly<Record<string, string | number>> = {}, options: SystemOptions = {}) {
-    log = join(work, `log-${count++}`);
+  /** With nothing remembered, unless it is started `again`. */
+  function start(
+    mode: 'auto' | 'off' | 'always',
+    fake: Readonly<Record<string, string | number>> = {},
+    options: SystemOptions = {},
+    again = false,
+  ) {
+    log = join(work, `log-${++count}`);
+    if (!again) home = join(work, `home-${count}`);
     const variables = {
       ...EMULATED_DEVICE,
       FAKE_log: log,
-      GPUOS_HOME: join(work, 'home'),
+      GPUOS_HOME: home,
       GPUOS_CUDA_HOME: libraries.folder,
       GPUOS_CUDA_CUBLAS: mode,
       GPUOS_CUDA_INJECT: 'direct',
       ...fake,
     };
+    vi.unstubAllEnvs();
     for (const [name, value] of Object.entries(variables)) vi.stubEnv(name, String(value));
     const system = gpuos.init({ device: 'cuda', memoryMib: 16, ring: 64, firstSequence: 2 ** 32 - 20, ...options });
     return { system, device: system.device as CudaDevice };
@@ -71,30 +80,83 @@ describe.skipIf(NO_EMULATION)(reason('large products on the CPU'), () => {
   const matmul = (a: Gpuos.Tensor, b: Gpuos.Tensor, attributes: Record<string, boolean> = {}): Gpuos.Tensor =>
     gpuos.engine().apply('matmul', [a, b], attributes)[0] as Gpuos.Tensor;
 
-  it('tries what the library proposes before the kernel starts and while it runs, and takes products from then on', async () => {
-    const { device } = start('always');
+  /** Of the one form that was asked for. */
+  const wayOf = (device: CudaDevice) => {
+    const { ways } = device.ordinary!.state.report!;
+    expect(ways).toHaveLength(1);
+    return ways[0]!;
+  };
+  const captured = (): number[] => calls('captured').map((line) => Number(line.split(' ')[1]));
+  /** Algorithms of the runs that were tries, in order. */
+  const tried = (): number[] => calls('cublasLtMatmul').filter((line) => line.includes('2048 x')).map((line) => Number(line.split(' ')[1])); // biome-ignore format: one thought
+  async function multiplies(): Promise<void> {
+    const [a, b] = [numbers(1), numbers(2)];
+    expect([...((await matmul(square(a), square(b)).data()) as Float32Array)]).toEqual(times(a, b));
+  }
+
+  it.each(['auto', 'always'] as const)('asks nothing of the library at the start (%s)', async (mode) => {
+    const { device } = start(mode);
     const { library, unavailable, report } = device.ordinary!.state;
     expect(unavailable).toBeUndefined();
-    expect(library).toMatch(/^cuBLAS 13\.1\.2 \(.*libcublasLt\.so\.13\)$/);
-    expect(report!.ways.filter(({ us }) => us !== undefined)).toHaveLength(4);
-    for (const way of report!.ways) expect(way).toMatchObject({ proposed: way.dtype === 'float32' ? 3 : 0, refused: 0 });
-    const names = readFileSync(log, 'utf8').split('\n').map((line) => line.split(' ')[0]); // biome-ignore format: one thought
-    const launched = names.lastIndexOf('cuLaunchKernelEx');
-    expect(names.slice(0, launched).filter((name) => name === 'cublasLtMatmul')).toHaveLength(12);
-    expect(names.slice(launched).filter((name) => name === 'cublasLtMatmul')).toHaveLength(36);
+    expect(library).toMatch(/^cuBLAS 13.* \(.*libcublasLt\.so\.13\)$/);
+    expect(report!.ways).toEqual([]);
+    expect(readFileSync(log, 'utf8')).not.toMatch(/cublas/);
+    expect(calls('cuLaunchKernelEx')).toHaveLength(1);
+  });
 
+  it('prepares a form when its first product comes, and takes products from then on', async () => {
+    const { device } = start('always');
     const [a, b] = [numbers(1), numbers(2)];
-    for (const [ta, tb] of [
+    const [x, y] = [square(a), square(b)];
+    const forms = [
       [false, false],
       [false, true],
       [true, false],
       [true, true],
-    ] as const) {
-      // biome-ignore format: a table
-      const result = await matmul(square(a), square(b), { transposeA: ta, transposeB: tb }).data();
-      expect([...(result as Float32Array)]).toEqual(times(a, b, ta, tb));
+    ] as const;
+    for (let round = 0; round < 2; round++) {
+      for (const [ta, tb] of forms) {
+        const result = await matmul(x, y, { transposeA: ta, transposeB: tb }).data();
+        expect([...(result as Float32Array)]).toEqual(times(a, b, ta, tb));
+      }
     }
-    expect(device.ordinary!.state.begun).toBe(4);
+    const { library, report, begun } = device.ordinary!.state;
+    expect(begun).toBe(8);
+    expect(library).toMatch(/^cuBLAS 13\.1\.2 /);
+    expect(report!.ways.map(({ dtype, transposedA, transposedB }) => [dtype, transposedA, transposedB])).toEqual(
+      forms.map((form) => ['float32', ...form]),
+    );
+    for (const way of report!.ways) {
+      expect(way).toMatchObject({ proposed: 3, fitted: 3, tried: 3, refused: 0, remembered: false });
+      expect(way.us).toBeGreaterThan(0);
+      expect(way.prepareMs).toBeGreaterThan(0);
+    }
+    // Each ran once with the kernel gone, and three times beside it. It is gone again when the memory is given back.
+    expect(tried()).toHaveLength(4 * 3 * 4);
+    expect(calls('cuLaunchKernelEx')).toHaveLength(1 + 4 * 2);
+    expect(calls('cublasLtCreate')).toHaveLength(1);
+    expect(calls('cuMemFree_v2')).toHaveLength(4);
+    expect(readFileSync(log, 'utf8')).not.toMatch(/while a kernel runs/);
+    // What tensors had they still have.
+    expect([...((await x.data()) as Float32Array), ...((await y.data()) as Float32Array)]).toEqual([...a, ...b]);
+  });
+
+  it('has the kernel leave only when all that was submitted is complete, products among it', async () => {
+    const { system, device } = start('always', {}, { queues: 2 });
+    const [a, b] = [numbers(1), numbers(2)];
+    const [x, y] = [square(a), square(b)];
+    await matmul(x, y).data();
+    let chain = x;
+    for (let i = 0; i < 12; i++) chain = matmul(chain, y);
+    const others = Array.from({ length: 60 }, () => system.submit({ operator: 'nop', words: [1], queue: 1 }));
+    gpuos.engine().flush();
+    // The next form, while these are under way.
+    const transposed = matmul(x, y, { transposeB: true });
+    expect([...((await transposed.data()) as Float32Array)]).toEqual(times(a, b, false, true));
+    await Promise.all(others.map((task) => task.done()));
+    expect([...((await chain.data()) as Float32Array)].every(Number.isFinite)).toBe(true);
+    expect(device.ordinary!.state).toMatchObject({ begun: 14, unavailable: undefined });
+    expect(device.lost).toBeUndefined();
   });
 
   it('keeps products in order with the tasks before and behind them', async () => {
@@ -155,36 +217,150 @@ describe.skipIf(NO_EMULATION)(reason('large products on the CPU'), () => {
     expect(device.lost).toBeUndefined();
   });
 
+  it('tries only what has room beside the kernel', async () => {
+    const { device } = start('always', { FAKE_hungry: 1, FAKE_greedy: 2 });
+    await multiplies();
+    expect(wayOf(device)).toMatchObject({ proposed: 3, fitted: 1, tried: 1, refused: 0 });
+    expect(captured()).toEqual([0, 1, 2]);
+    expect(tried()).toEqual([2, 2, 2, 2]);
+    expect(device.ordinary!.state.begun).toBe(1);
+  });
+
+  it('searches all that the library has, if nothing of what it proposes has room', async () => {
+    const { device } = start('always', { FAKE_hungry: 3, FAKE_ids: 2 });
+    await multiplies();
+    // Two tiles with two stages, but for one pair; the other algorithm wants more of pointers than ours have.
+    expect(wayOf(device)).toMatchObject({ proposed: 6, fitted: 3, tried: 3, refused: 0 });
+    expect(calls('captured').slice(3)).toEqual(['captured 10 15 7', 'captured 10 15 12', 'captured 10 20 7']);
+    expect(new Set(tried())).toEqual(new Set([10]));
+    expect(device.ordinary!.state.begun).toBe(1);
+  });
+
+  it('tries the first ones if the driver does not tell what they take', async () => {
+    const { device } = start('always', { FAKE_result_cuStreamBeginCapture_v2: 801, FAKE_algorithms: 9, FAKE_long: 0, FAKE_long_ms: 200 });
+    await multiplies();
+    expect(wayOf(device)).toMatchObject({ proposed: 9, fitted: 0, tried: 6, refused: 1 });
+    expect(device.ordinary!.state.begun).toBe(1);
+  });
+
   it.each([
-    ['is wrong', { FAKE_wrong: 0 }, { proposed: 2, refused: 0 }, false],
-    ['does not end beside the kernel', { FAKE_long: 0, FAKE_long_ms: 250 }, { proposed: 3, refused: 1 }, true],
-    ['waits for the kernel', { FAKE_waits: 0, FAKE_waits_from: 5, FAKE_waits_ms: 1300 }, { proposed: 3, refused: 1 }, true],
+    ['is wrong', { FAKE_wrong: 0 }, { fitted: 3, tried: 2, refused: 0 }, 0],
+    ['does not end beside the kernel', { FAKE_long: 0, FAKE_long_ms: 200 }, { fitted: 3, tried: 3, refused: 1 }, 1],
+    ['waits for the kernel', { FAKE_waits: 0, FAKE_waits_from: 2, FAKE_waits_ms: 1300 }, { fitted: 3, tried: 3, refused: 1 }, 1],
   ])(
     'leaves out an algorithm that %s',
-    async (_, fake, way, again) => {
+    async (_, fake, way, more) => {
       const { device } = start('always', fake);
-      const { report, unavailable } = device.ordinary!.state;
-      expect(unavailable).toBeUndefined();
-      expect(report!.ways.filter(({ dtype }) => dtype === 'float32')).toEqual(Array(4).fill(expect.objectContaining(way)));
-      expect(calls('cuLaunchKernelEx').length > 1).toBe(again);
-      const [a, b] = [numbers(1), numbers(2)];
-      expect([...((await matmul(square(a), square(b)).data()) as Float32Array)]).toEqual(times(a, b));
+      await multiplies();
+      expect(device.ordinary!.state.unavailable).toBeUndefined();
+      expect(wayOf(device)).toMatchObject({ proposed: 3, ...way });
+      expect(calls('cuLaunchKernelEx')).toHaveLength(3 + more);
       expect(calls('cublasLtMatmul').at(-1)).toMatch(/^cublasLtMatmul [12] /);
     },
     30_000,
   );
 
-  it.each([
-    ['is missing', { FAKE_cublas: 110_803 }, /cuBLAS 12 or 13 is needed/],
-    ['does not open', { FAKE_result_cublasLtCreate: 1 }, /cublasLtCreate answered/],
-    ['has no algorithm', { FAKE_algorithms: 0 }, /no algorithm of cuBLAS runs beside/],
-  ])('goes on without a library that %s, and refuses to start if there has to be one', async (_, fake, message) => {
-    const { device } = start('auto', fake);
-    expect(device.ordinary!.state.unavailable).toMatch(message);
-    const [a, b] = [numbers(1), numbers(2)];
-    expect([...((await matmul(square(a), square(b)).data()) as Float32Array)]).toEqual(times(a, b));
+  it('tries nothing that takes as much shared memory as what did not end', async () => {
+    const { device } = start('always', { FAKE_rising: 1, FAKE_long: 0, FAKE_long_ms: 200 });
+    await multiplies();
+    expect(wayOf(device)).toMatchObject({ fitted: 3, tried: 1, refused: 1 });
+    expect(device.ordinary!.state.begun).toBe(0);
+  });
+
+  it('remembers what it found, for later processes', async () => {
+    const first = start('always', { FAKE_hungry: 2 });
+    await multiplies();
+    const found = wayOf(first.device);
     await gpuos.current()?.shutdown();
-    expect(() => start('always', fake)).toThrow(/GPUOS_CUDA_CUBLAS=always.*GPUOS_CUDA_UNAVAILABLE/);
+    const again = start('always', {}, {}, true);
+    await multiplies();
+    expect(wayOf(again.device)).toEqual({ ...found, remembered: true, prepareMs: wayOf(again.device).prepareMs });
+    expect(calls('cublasLtMatmulAlgoGetHeuristic')).toEqual([]);
+    expect(captured()).toEqual([]);
+    // Once with the kernel gone, and once beside it.
+    expect(tried()).toEqual([2, 2]);
+    expect(again.device.ordinary!.state.begun).toBe(1);
+  });
+
+  it('remembers that there is no way', async () => {
+    const first = start('always', { FAKE_hungry: 3 });
+    await multiplies();
+    expect(wayOf(first.device)).toMatchObject({ proposed: 3, fitted: 0, tried: 0, refused: 0, remembered: false });
+    await gpuos.current()?.shutdown();
+    const again = start('always', {}, {}, true);
+    await multiplies();
+    expect(wayOf(again.device)).toMatchObject({ proposed: 3, fitted: 0, remembered: true });
+    for (const { us } of [wayOf(first.device), wayOf(again.device)]) expect(us).toBeUndefined();
+    expect(captured()).toEqual([]);
+    expect(tried()).toEqual([]);
+    expect(again.device.ordinary!.state).toMatchObject({ begun: 0, unavailable: undefined });
+    // Another driver, device or resident kernel has to be asked anew.
+    await gpuos.current()?.shutdown();
+    const other = start('always', { FAKE_attribute81: 233_000 }, {}, true);
+    await multiplies();
+    expect(wayOf(other.device)).toMatchObject({ fitted: 3, remembered: false });
+  });
+
+  it.each([
+    ['is not accepted any more', { FAKE_algorithms: 2 }, false],
+    ['is wrong now', { FAKE_wrong: 2 }, false],
+    ['does not end beside the kernel now', { FAKE_long: 2, FAKE_long_ms: 200 }, false],
+    ['was damaged', {}, true],
+  ])('finds a way anew if what it remembers %s', async (_, fake, damage) => {
+    start('always', { FAKE_hungry: 2 });
+    await multiplies();
+    await gpuos.current()?.shutdown();
+    if (damage) {
+      const folder = join(home, 'cuda');
+      const remembered = readdirSync(folder).filter((name) => readFileSync(join(folder, name)).includes('"algorithm"'));
+      expect(remembered).toHaveLength(1);
+      const file = join(folder, remembered[0]!);
+      writeFileSync(
+        file,
+        Uint8Array.from(readFileSync(file), (byte, i) => (i === 40 ? byte ^ 1 : byte)),
+      );
+    }
+    const again = start('always', fake, {}, true);
+    await multiplies();
+    const { tried: count, us, remembered } = wayOf(again.device);
+    expect({ remembered, some: us !== undefined }).toEqual({ remembered: false, some: true });
+    expect(count).toBeGreaterThan(1);
+    if (!damage) expect(calls('cublasLtMatmul').at(-1)).toMatch(/^cublasLtMatmul [01] /);
+    expect(again.device.ordinary!.state.begun).toBe(1);
+    await gpuos.current()?.shutdown();
+    // And that is remembered.
+    const third = start('always', fake, {}, true);
+    await multiplies();
+    expect(wayOf(third.device).remembered).toBe(true);
+  });
+
+  it.each([
+    ['is too old', { FAKE_cublas: 110_803 }, /cuBLAS 12 or 13 is needed/, true],
+    ['does not open', { FAKE_result_cublasLtCreate: 1 }, /cublasLtCreate answered/, false],
+  ])('goes on without a library that %s', async (_, fake, message, refuses) => {
+    const { device } = start('auto', fake);
+    expect(device.ordinary!.state.unavailable).toBeUndefined();
+    expect(() => device.ordinary!.measure('float32', 64, 1)).toThrow(message);
+    await multiplies();
+    await gpuos.current()?.shutdown();
+    if (refuses) expect(() => start('always', fake)).toThrow(/GPUOS_CUDA_CUBLAS=always.*GPUOS_CUDA_UNAVAILABLE/);
+    else {
+      const insisting = start('always', fake);
+      await multiplies();
+      expect(insisting.device.ordinary!.state).toMatchObject({ begun: 0, unavailable: expect.stringMatching(message) });
+    }
+  });
+
+  it('knows at the start where there is no library at all, and does not start if there has to be one', async () => {
+    const without = join(work, 'without');
+    mkdirSync(without);
+    for (const name of readdirSync(libraries.folder).filter((name) => !name.includes('cublas')))
+      symlinkSync(join(libraries.folder, name), join(without, name));
+    const { device } = start('auto', { GPUOS_CUDA_HOME: without });
+    expect(device.ordinary!.state.unavailable).toMatch(/Cannot load the library cuBLAS/);
+    await multiplies();
+    await gpuos.current()?.shutdown();
+    expect(() => start('always', { GPUOS_CUDA_HOME: without })).toThrow(/GPUOS_CUDA_CUBLAS=always.*GPUOS_CUDA_UNAVAILABLE/);
   });
 
   it('asks for no library where it is off', async () => {
@@ -196,8 +372,7 @@ describe.skipIf(NO_EMULATION)(reason('large products on the CPU'), () => {
   });
 
   it('fails the task of a product that cannot be launched, and does those behind it in the kernel', async () => {
-    // The start has 48 calls; this is of the third product after it.
-    const { device } = start('always', { FAKE_fails_at: 51 });
+    const { device } = start('always', { FAKE_fails_at: 3, FAKE_fails_below: N });
     const [a, b] = [numbers(1), numbers(2)];
     const [x, y] = [square(a), square(b)];
     for (let i = 0; i < 2; i++) expect([...((await matmul(x, y).data()) as Float32Array)]).toEqual(times(a, b));
@@ -207,14 +382,32 @@ describe.skipIf(NO_EMULATION)(reason('large products on the CPU'), () => {
     expect(device.lost).toBeUndefined();
   });
 
-  it('measures a product beside the kernel and without it, and goes on', async () => {
+  it('measures a product beside the kernel and without it, in memory of its own, and goes on', async () => {
     const { device } = start('always');
+    const a = numbers(1);
+    const x = square(a);
+    expect(await x.add(1).data()).toEqual(a.map((v) => v + 1));
     const { beside, without, fastest } = device.ordinary!.measure('float32', 64, 2);
     for (const list of [beside, without, fastest]) expect(list).toHaveLength(2);
-    const [a, b] = [numbers(1), numbers(2)];
-    expect([...((await matmul(square(a), square(b)).data()) as Float32Array)]).toEqual(times(a, b));
+    expect(wayOf(device)).toMatchObject({ fitted: 3, remembered: false });
+    expect([...((await x.data()) as Float32Array)]).toEqual([...a]);
+    await multiplies();
+    expect(readFileSync(log, 'utf8')).not.toMatch(/while a kernel runs/);
+    expect(calls('cuMemFree_v2')).toHaveLength(2);
     expect(() => device.ordinary!.measure('float16', 64, 1)).toThrow(/No way is known.*GPUOS_BAD_OPTION/);
-    expect(() => device.ordinary!.measure('float32', 4096, 1)).toThrow(/do not fit.*GPUOS_BAD_OPTION/);
     expect(() => device.ordinary!.measure('float32', 64, 0)).toThrow(/GPUOS_BAD_OPTION/);
+    expect(() => device.ordinary!.measure('float32', 63, 1)).toThrow(/GPUOS_BAD_OPTION/);
   }, 30_000);
+
+  it('leaves a form to the kernel for which there is no memory to try it in, and remembers nothing of that', async () => {
+    // Tensors, code and workspace have room, three matrices of the try do not.
+    const { device } = start('always', { FAKE_heap_bytes: 100 * 2 ** 20 });
+    await multiplies();
+    expect(wayOf(device)).toMatchObject({ problem: expect.stringMatching(/bytes of device memory asked for/) });
+    expect(device.ordinary!.state).toMatchObject({ begun: 0, unavailable: undefined });
+    await gpuos.current()?.shutdown();
+    const again = start('always', {}, {}, true);
+    await multiplies();
+    expect(wayOf(again.device)).toMatchObject({ fitted: 3, remembered: false });
+  });
 });

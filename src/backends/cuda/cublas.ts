@@ -34,6 +34,10 @@ const SIGNATURES = {
   cublasLtMatmulPreferenceDestroy: [RESULT, HANDLE],
   cublasLtMatmulAlgoGetHeuristic: [RESULT, HANDLE, HANDLE, HANDLE, HANDLE, HANDLE, HANDLE, HANDLE, 'int', 'void *', 'int *'],
   cublasLtMatmulAlgoCheck: [RESULT, HANDLE, HANDLE, HANDLE, HANDLE, HANDLE, HANDLE, 'void *', 'void *'],
+  cublasLtMatmulAlgoGetIds: [RESULT, HANDLE, 'int', 'int', 'int', 'int', 'int', 'int', 'int', 'int *', 'int *'],
+  cublasLtMatmulAlgoInit: [RESULT, HANDLE, 'int', 'int', 'int', 'int', 'int', 'int', 'int', 'void *'],
+  cublasLtMatmulAlgoCapGetAttribute: [RESULT, 'void *', 'int', 'void *', 'size_t', 'uint64_t *'],
+  cublasLtMatmulAlgoConfigSetAttribute: [RESULT, 'void *', 'int', 'void *', 'size_t'],
   cublasLtMatmul: [
     RESULT,
     HANDLE,
@@ -71,12 +75,19 @@ export const PRODUCT_BYTES: Readonly<Record<ProductType, number>> = { float32: 4
 const DESCRIPTION = { transposeA: 3, transposeB: 4 } as const;
 const LAYOUT = { batchCount: 5, batchStride: 6 } as const;
 const PREFERENCE = { workspaceBytes: 1, reductionSchemes: 3, alignmentA: 5, alignmentB: 6, alignmentC: 7, alignmentD: 8 } as const;
+/** What algorithms can be made of (lists of tiles and stages, and what they want of pointers), and where that is set. */
+const CAPABILITY = { tiles: 6, stages: 13, alignmentA: 16, alignmentB: 17, alignmentC: 18, alignmentD: 19 } as const;
+const CONFIGURATION = { tile: 1, stages: 6 } as const;
+/** More algorithms, and more tiles or stages of one, than the library has. */
+const MOST_IDS = 256;
+const MOST_VARIANTS = 1024;
+
 /** Every pointer, row and matrix begins at a multiple of so many bytes: the fastest kernels want that. */
 export const PRODUCT_ALIGNMENT = 16;
 /** Matrices of a batch: a dimension of the grid of blocks. */
 const MOST_BATCH = 65_535;
 /** `cublasLtMatmulAlgo_t`, the first part of `cublasLtMatmulHeuristicResult_t`; the others' places in that. */
-const ALGORITHM_BYTES = 64;
+export const ALGORITHM_BYTES = 64;
 const CHOICE = { bytes: 96, workspaceBytes: 64, state: 72 } as const;
 
 /** A way to compute products of one type and transposition. */
@@ -148,6 +159,60 @@ export class CublasLt {
         this.#functions.cublasLtMatmulPreferenceDestroy(preference);
       }
     });
+  }
+
+  /**
+   * Every way that the library has, in no order of merit, until `visit` says no: each algorithm with each of its tiles and
+   * stages, and without options beyond these. What it proposes by itself may be of one kind of kernel only.
+   * @throws CudaError
+   */
+  each(product: MatrixProduct, workspaceBytes: number, visit: (algorithm: Algorithm) => boolean): void {
+    const type = DATA_TYPE[product.dtype as ProductType];
+    const types = [COMPUTE_FLOAT32, DATA_TYPE.float32, type, type, type, type];
+    const ids = new Int32Array(MOST_IDS);
+    const count = new Int32Array(1);
+    this.#call('cublasLtMatmulAlgoGetIds', this.#handle, ...types, ids.length, ids, count);
+    this.#described(product, (operation, [a, b, c]) => {
+      const choice = new Uint8Array(CHOICE.bytes);
+      const checks = (bytes: Uint8Array): boolean =>
+        this.#functions.cublasLtMatmulAlgoCheck(this.#handle, operation, a, b, c, c, bytes, choice) === SUCCESS &&
+        stateOf(choice) === SUCCESS &&
+        workspaceOf(choice) <= workspaceBytes;
+      for (const id of ids.subarray(0, count[0])) {
+        const plain = new Uint8Array(ALGORITHM_BYTES);
+        if (this.#functions.cublasLtMatmulAlgoInit(this.#handle, ...types, id, plain) !== SUCCESS || !this.#isAligned(plain)) continue;
+        for (const tile of this.#variants(plain, CAPABILITY.tiles)) {
+          for (const stages of this.#variants(plain, CAPABILITY.stages)) {
+            const bytes = plain.slice();
+            const made = this.#configures(bytes, CONFIGURATION.tile, tile) && this.#configures(bytes, CONFIGURATION.stages, stages);
+            if (made && checks(bytes) && !visit({ bytes, workspaceBytes: workspaceOf(choice) })) return;
+          }
+        }
+      }
+    });
+  }
+
+  /** Whether it goes by pointers that begin where ours do. */
+  #isAligned(algorithm: Uint8Array): boolean {
+    const { alignmentA, alignmentB, alignmentC, alignmentD } = CAPABILITY;
+    return [alignmentA, alignmentB, alignmentC, alignmentD].every((capability) => {
+      const value = new Uint32Array(1);
+      const result = this.#functions.cublasLtMatmulAlgoCapGetAttribute(algorithm, capability, value, value.byteLength, out64());
+      return result === SUCCESS && value[0]! <= PRODUCT_ALIGNMENT;
+    });
+  }
+
+  /** 0 stands for what the library takes by itself, and is all that there is where it has no such list. */
+  #variants(algorithm: Uint8Array, capability: number): Uint32Array {
+    const values = new Uint32Array(MOST_VARIANTS);
+    const written = out64();
+    const result = this.#functions.cublasLtMatmulAlgoCapGetAttribute(algorithm, capability, values, values.byteLength, written);
+    const count = result === SUCCESS ? Math.min(Number(written[0]) / values.BYTES_PER_ELEMENT, values.length) : 0;
+    return count > 0 ? values.subarray(0, count) : Uint32Array.of(0);
+  }
+
+  #configures(algorithm: Uint8Array, attribute: number, value: number): boolean {
+    return value === 0 || this.#functions.cublasLtMatmulAlgoConfigSetAttribute(algorithm, attribute, Uint32Array.of(value), 4) === SUCCESS;
   }
 
   /** Whether the algorithm computes this product too. Asks nothing of the device. */

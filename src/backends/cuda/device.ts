@@ -14,7 +14,6 @@ import type {
   WorkerStatus,
 } from '../backend.ts';
 import { acceptsHalvesOnGpu, acceptsStrides, GPU_KERNELS, KERNELS, lower, lowerCopy } from '../lowering/index.ts';
-import { PRODUCT_TYPES } from './cublas.ts';
 import { BYTECODE_BYTES, type Functions, type InjectionMode, signatureOf } from './injection/functions.ts';
 import { type Injection, type StartedKernel, startKernel } from './injection/start.ts';
 import { planSegment } from './layout.ts';
@@ -32,8 +31,8 @@ const NAMES: readonly string[] = [...KERNEL_FUNCTIONS, ...KERNELS, ...GPU_KERNEL
 const SHARED_MIB = [256, 128, 64, 32] as const;
 const MIB = 2 ** 20;
 const PAGE_BYTES = 4096;
-/** How long the start may take: cuBLAS loads hundreds of kernels, and what it proposes is tried. */
-const START_MS = 180_000;
+/** How long the start may take, where a driver has many GPUs to wake. */
+const START_MS = 60_000;
 /** One of so many questions whether the device is lost looks at its process; a power of two. */
 const LOOKS = 16;
 /** Of the blocks, by what the kernel is doing; one that is being replaced comes back. */
@@ -124,7 +123,7 @@ export class CudaDevice implements Device {
         inject: options.inject ?? 'auto',
         taskBudgetMs: options.taskBudgetMs,
         startLimitMs: START_MS,
-        more: (address) => (mode === 'off' ? {} : { products: { types: PRODUCT_TYPES, scratch: { address, bytes } } }),
+        more: mode === 'off' ? {} : { products: { layout, cacheFolder: options.cacheFolder, insist: mode === 'always' } },
       });
       this.#process = kernel.process;
       this.#functions = kernel.functions;

@@ -66,6 +66,13 @@ export const SIGNATURES = {
   cuMemcpyDtoHAsync_v2: [RESULT, HOST, HANDLE, 'size_t', HANDLE],
   cuMemcpyDtoDAsync_v2: [RESULT, HANDLE, HANDLE, 'size_t', HANDLE],
   cuMemsetD8Async: [RESULT, HANDLE, 'unsigned char', 'size_t', HANDLE],
+  cuStreamBeginCapture_v2: [RESULT, HANDLE, 'int'],
+  cuStreamEndCapture: [RESULT, HANDLE, OUT],
+  cuGraphGetNodes: [RESULT, HANDLE, HOST, OUT],
+  cuGraphNodeGetType: [RESULT, HANDLE, OUT_INT],
+  cuGraphKernelNodeGetParams_v2: [RESULT, HANDLE, HOST],
+  cuGraphDestroy: [RESULT, HANDLE],
+  cuKernelGetFunction: [RESULT, OUT, HANDLE],
   cuLinkCreate_v2: [RESULT, 'unsigned int', HOST, HOST, OUT],
   cuLinkAddData_v2: [RESULT, HANDLE, 'int', HOST, 'size_t', 'str', 'unsigned int', HOST, HOST],
   cuLinkComplete: [RESULT, HANDLE, OUT, OUT],
@@ -99,6 +106,8 @@ export const DEVICE_ATTRIBUTE = {
   /** Bytes. */
   maxSharedMemoryPerBlockOptIn: 97,
   hostRegisterSupported: 99,
+  /** Bytes that the driver takes of the shared memory of each block. */
+  reservedSharedMemoryPerBlock: 111,
 } as const;
 
 /** `CUfunction_attribute`; bytes but for the registers and threads. */
@@ -114,3 +123,10 @@ export const FUNCTION_ATTRIBUTE = {
 export const LINK_INPUT = { cubin: 0, ptx: 1, fatbinary: 2, object: 3 } as const;
 /** `CUjit_option`: what the linker says of errors goes to a buffer of ours. */
 export const JIT_OPTION = { errorLogBuffer: 5, errorLogBufferBytes: 6 } as const;
+
+/** `CU_STREAM_CAPTURE_MODE_RELAXED`: a library may load what it needs meanwhile. */
+export const CAPTURE_RELAXED = 2;
+/** `CU_GRAPH_NODE_TYPE_KERNEL`. */
+export const KERNEL_NODE = 0;
+/** `CUDA_KERNEL_NODE_PARAMS_v2`: the whole, and where what is read of it stands. */
+export const KERNEL_NODE_PARAMS = { bytes: 72, func: 0, block: 20, sharedBytes: 32, kernel: 56 } as const;

@@ -195,6 +195,40 @@ describe.skipIf(NO_COMPILER)(reason('CudaDriver'), () => {
     expect(error.message).toContain(message);
   });
 
+  it('tells the kernels that would be launched, and ends the capture whatever becomes of it', () => {
+    const stream = 0x7f0000004000;
+    const begun = 'cuStreamBeginCapture_v2 7f0000004000 2';
+    const ended = 'cuStreamEndCapture 7f0000004000';
+    const destroyed = 'cuGraphDestroy 7f0000007000';
+    let ran = 0;
+    const kernels = driver.capture(stream, () => void ran++);
+    expect(ran).toBe(1);
+    expect(kernels).toEqual([
+      { fn: 0x7f0000003001, threads: 192, sharedBytes: 4096 },
+      { fn: 0x7f0000003002, threads: 384, sharedBytes: 200_000 },
+    ]);
+    expect(calls()).toEqual([
+      ...[begun, ended, 'cuGraphGetNodes 7f0000007000 how many', 'cuGraphGetNodes 7f0000007000 which'],
+      ...[0, 1, 2].map((i) => `cuGraphNodeGetType 7f000000800${i}`),
+      ...['cuGraphKernelNodeGetParams_v2 7f0000008000', 'cuGraphKernelNodeGetParams_v2 7f0000008002'],
+      ...['cuKernelGetFunction 7f0000009000', destroyed],
+    ]);
+    cuda.value('nodes', 0);
+    expect(driver.capture(stream, () => {})).toEqual([]);
+    cuda.value('nodes', 3);
+    calls();
+    const trouble = () => {
+      throw new Error('trouble');
+    };
+    expect(() => driver.capture(stream, trouble)).toThrow('trouble');
+    expect(calls()).toEqual([begun, ended, destroyed]);
+    expect(answering('cuStreamEndCapture', 901, () => thrown(() => driver.capture(stream, () => {}))).code).toBe('GPUOS_CUDA_CALL_FAILED');
+    expect(calls()).toEqual([begun, ended]);
+    const error = answering('cuGraphGetNodes', 1, () => thrown(() => driver.capture(stream, () => {})));
+    expect(error.message).toContain('cuGraphGetNodes');
+    expect(calls().at(-1)).toBe(destroyed);
+  });
+
   it('names the symbol that a module does not have', () => {
     const error = answering('cuModuleGetFunction', 500, () => thrown(() => driver.moduleFunction(0x7f0000002000, 'persistent')));
     expect(error.message).toContain('cuModuleGetFunction answered CUDA_ERROR_NOT_FOUND (500): persistent; named symbol not found.');

@@ -17,7 +17,17 @@ import { type ErrorCode, GpuosError } from '../../errors.ts';
 import { CudaError, FATAL, NOT_READY, OUT_OF_MEMORY, SUCCESS, UNAVAILABLE } from './cuda-error.ts';
 import { findLibrary, type SearchResult } from './discovery.ts';
 import { type Address, addressOf, type HostMemory, koffi, type Library, loadLibrary, out64, textOf, toAddress } from './library.ts';
-import { DEVICE_ATTRIBUTE, type DriverCall, FUNCTION_ATTRIBUTE, JIT_OPTION, LINK_INPUT, SIGNATURES } from './driver-calls.ts';
+import {
+  CAPTURE_RELAXED,
+  DEVICE_ATTRIBUTE,
+  type DriverCall,
+  FUNCTION_ATTRIBUTE,
+  JIT_OPTION,
+  KERNEL_NODE,
+  KERNEL_NODE_PARAMS,
+  LINK_INPUT,
+  SIGNATURES,
+} from './driver-calls.ts';
 
 /** The oldest driver and device that gpuos runs on. */
 export const OLDEST_CUDA = 12_000;
@@ -39,6 +49,15 @@ export interface LaunchShape {
   readonly cooperative?: boolean;
   /** As of `createStream`; for this launch alone. */
   readonly priority?: number;
+}
+
+/** A kernel as it would be launched. */
+export interface CapturedKernel {
+  readonly fn: Address;
+  /** Threads of a block. */
+  readonly threads: number;
+  /** Dynamic shared memory of a block. */
+  readonly sharedBytes: number;
 }
 
 export interface LinkInput {
@@ -210,6 +229,55 @@ export class CudaDriver {
       keepAlive(list);
     }
     keepAlive(words, parameters);
+  }
+
+  /**
+   * The kernels that `action` would launch on the stream, which are not launched. They may be loaded by this: not while
+   * a resident kernel runs.
+   */
+  capture(stream: Address, action: () => void): CapturedKernel[] {
+    this.#call('cuStreamBeginCapture_v2', stream, CAPTURE_RELAXED);
+    const graph = out64();
+    let ended: number = SUCCESS;
+    try {
+      try {
+        action();
+      } finally {
+        // Whatever became of it: before this the stream is of no use.
+        ended = this.#functions.cuStreamEndCapture(stream, graph);
+      }
+      this.#check('cuStreamEndCapture', ended);
+      return this.#graphNodes(toAddress(graph[0]!))
+        .filter((node) => this.#nodeType(node) === KERNEL_NODE)
+        .map((node) => this.#capturedKernel(node));
+    } finally {
+      if (ended === SUCCESS) this.#functions.cuGraphDestroy(toAddress(graph[0]!));
+    }
+  }
+
+  #graphNodes(graph: Address): Address[] {
+    const count = out64();
+    this.#call('cuGraphGetNodes', graph, null, count);
+    const nodes = new BigUint64Array(Number(count[0]));
+    if (nodes.length > 0) this.#call('cuGraphGetNodes', graph, nodes, count);
+    return Array.from(nodes, toAddress);
+  }
+
+  #nodeType(node: Address): number {
+    const type = new Int32Array(1);
+    this.#call('cuGraphNodeGetType', node, type);
+    return type[0]!;
+  }
+
+  #capturedKernel(node: Address): CapturedKernel {
+    const params = new DataView(new ArrayBuffer(KERNEL_NODE_PARAMS.bytes));
+    this.#call('cuGraphKernelNodeGetParams_v2', node, params);
+    const { func, block, sharedBytes, kernel } = KERNEL_NODE_PARAMS;
+    const word = (at: number): number => params.getUint32(at, true);
+    // A kernel of a library that is not bound to a context has no function yet.
+    const fn =
+      toAddress(params.getBigUint64(func, true)) || this.#word('cuKernelGetFunction', toAddress(params.getBigUint64(kernel, true)));
+    return { fn, threads: word(block) * word(block + 4) * word(block + 8), sharedBytes: word(sharedBytes) };
   }
 
   /** A stream that does not wait for the default stream. @param priority see `streamPriorities`; default 0 */

@@ -10,7 +10,7 @@ function takes(dtype: DType, n: number, result: DType = dtype): boolean {
   const process = { call: () => ({ fits: true }) } as unknown as DeviceProcess;
   const library = { path: '', from: '', version: '' };
   const options = { mode: 'auto', layout: {} as SegmentLayout, base: 0, externalSlot: 0, matmulSlot: 0 } as const;
-  const products = new Products(process, { library, ways: [], n: 0, prepareMs: 0, proveMs: 0 }, options);
+  const products = new Products(process, { library, ways: [], n: 0 }, options);
   const view = { shape: [n, n], dtype, strides: [n, 1], offset: 0 };
   return products.route(lower('matmul', [view, view], [{ ...view, dtype: result }], {})).product !== undefined;
 }

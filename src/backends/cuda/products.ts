@@ -20,6 +20,8 @@ export const LARGE_FLOPS = 2 ** 32;
  * 5 us, and that operator more than the way to cuBLAS costs. Estimated too.
  */
 export const LARGE_HALF_FLOPS = 2 ** 30;
+/** How long it may take to find out how a form is done: the process waits for tasks, loads the library, and tries. */
+const PREPARE_LIMIT_MS = 120_000;
 /** Requests on their way, of which the channel has few. */
 const MOST_PENDING = 3;
 
@@ -38,7 +40,7 @@ export interface ProductsOptions {
 export class Products implements OrdinaryLaunches {
   readonly #process: DeviceProcess;
   readonly #options: ProductsOptions;
-  readonly #report: ProductsReport | undefined;
+  #report: ProductsReport | undefined;
   /** Forms that the library was asked about. */
   readonly #known = new Map<string, boolean>();
   #pending: Pending<Answer<'product'>>[] = [];
@@ -49,8 +51,8 @@ export class Products implements OrdinaryLaunches {
   constructor(process: DeviceProcess, report: ProductsReport | ProductsMissing, options: ProductsOptions) {
     this.#process = process;
     this.#options = options;
-    this.#report = 'library' in report ? report : undefined;
-    this.#unavailable = report.unavailable;
+    if ('library' in report) this.#learn(report);
+    else this.#unavailable = report.unavailable;
     if (options.mode === 'always' && report.unavailable !== undefined)
       throw new GpuosError(
         'GPUOS_CUDA_UNAVAILABLE',
@@ -93,9 +95,16 @@ export class Products implements OrdinaryLaunches {
     return { slot: externalSlot, pointers: [base + gate], words: [matmulSlot] };
   }
 
-  /** What a large product takes beside the kernel and without it. The memory of tensors is written to. */
+  /** What a large product takes beside the kernel and without it. The kernel leaves for that, again and again. */
   measure(dtype: ProductType, n: number, rounds: number): MeasuredProduct {
-    return this.#process.call('measureProduct', { dtype, n, rounds });
+    const { report, ...times } = this.#process.call('measureProduct', { dtype, n, rounds }, { limitMs: PREPARE_LIMIT_MS });
+    this.#learn(report);
+    return times;
+  }
+
+  #learn(report: ProductsReport): void {
+    this.#report = report;
+    this.#unavailable ??= report.unavailable;
   }
 
   #takes(product: MatrixProduct): boolean {
@@ -106,8 +115,11 @@ export class Products implements OrdinaryLaunches {
     const key = JSON.stringify(product);
     let fits = this.#known.get(key);
     if (fits === undefined) {
-      fits = this.#process.call('productFits', { product }).fits;
-      this.#known.set(key, fits);
+      const answer = this.#process.call('productFits', { product }, { limitMs: PREPARE_LIMIT_MS });
+      if (answer.report !== undefined) this.#learn(answer.report);
+      fits = answer.fits;
+      // Where tasks that run took too long, it is asked again.
+      if (answer.busy !== true) this.#known.set(key, fits);
     }
     return fits;
   }

@@ -6,6 +6,7 @@ import { QUIT, QUIT_WORD, Replacement, type Running } from './injection/replacem
 import { completionBefore, MOST_WORKERS, type SegmentLayout } from './layout.ts';
 import type { Address } from './library.ts';
 import { blame } from './process/blame.ts';
+import type { BlockShape } from './process/block-room.ts';
 import { IdleWatch } from './process/idle-watch.ts';
 import type { Swapped, TableEntry } from './process/requests.ts';
 import type { ResidentContext, ResidentHost } from './process/resident-host.ts';
@@ -184,6 +185,12 @@ export class ResidentKernel implements ResidentHost {
   /** Whether the kernel has left. @throws CudaError if it did so by a fault */
   get left(): boolean {
     return this.#context.driver.streamDone(this.#stream);
+  }
+
+  get block(): BlockShape {
+    if (this.#running === undefined) throw new GpuosError('GPUOS_INTERNAL', 'No kernel was started.');
+    const { registers, staticSharedBytes } = this.#running.image;
+    return { threads: KERNEL_LIMITS.BLOCK_THREADS, registers, sharedBytes: DYNAMIC_BYTES + staticSharedBytes };
   }
 
   #stepWatch(layout: SegmentLayout, steps: Address, workers: number, budgetMs: number): StepWatch {

@@ -18,6 +18,15 @@ const OWN_OF_DRIVER = [
   'cuModuleLoadData',
   'cuModuleUnload',
   'cuModuleGetFunction',
+  'cuFuncGetAttribute',
+  'cuMemFree_v2',
+  'cuStreamBeginCapture_v2',
+  'cuStreamEndCapture',
+  'cuGraphGetNodes',
+  'cuGraphNodeGetType',
+  'cuGraphKernelNodeGetParams_v2',
+  'cuGraphDestroy',
+  'cuKernelGetFunction',
   'cuStreamCreateWithPriority',
   'cuStreamDestroy_v2',
   'cuStreamQuery',
@@ -77,7 +86,7 @@ export function compileEmulatedDriver(): { readonly folder: string; remove(): vo
   const sources = [
     { name: 'grid.cc', text: text('grid.cc') },
     { name: 'resident.cu', text: text('../../../src/backends/cuda/device/resident.cu') },
-    ...['fake.h', 'fake-driver.c'].map((name) => ({ name, text: text(`../${name}`) })),
+    ...['fake.h', 'fake-stream.h', 'fake-driver.c'].map((name) => ({ name, text: text(`../${name}`) })),
   ];
   const driver = join(folder, 'libcuda.so.1');
   copyFileSync(compileShared(sources, SLOWER, [plainObject(folder, 'fake-driver', OWN_OF_DRIVER)]), driver);
@@ -107,6 +116,9 @@ export const EMULATED_DEVICE: Readonly<Record<string, string>> = {
   FAKE_heap: '1',
   FAKE_heap_bytes: String(2 ** 33),
   FAKE_attribute16: '4',
+  FAKE_attribute81: '233472',
+  FAKE_attribute82: '65536',
+  FAKE_attribute111: '1024',
   FAKE_attribute75: '9',
   FAKE_attribute76: '0',
   // Where other tests run at the same time, an honest task may take long.

@@ -19,6 +19,7 @@
 #define fake_result grid_result
 #define fake_value grid_value
 #include "fake.h"
+#include "fake-stream.h"
 
 // What injected code jumps to first (injected.h): r10 has the number of its shared object. The arguments stay as they are.
 extern "C" void emulation_resolve();
@@ -97,7 +98,11 @@ constexpr uint32_t LAST_FIRST = 1;
 
 struct Stream {
   std::atomic<uint32_t> running{0};
+  uint32_t capturing = 0;
+  uint32_t captured = 0;
+  CapturedLaunch launches[MOST_CAPTURED];
 };
+static_assert(sizeof(Stream) == sizeof(StreamHead) && offsetof(Stream, launches) == offsetof(StreamHead, launches), "as libraries see it");
 
 // All blocks that run: none may while a module is loaded or unloaded, for which the driver would wait.
 std::atomic<uint32_t> running_blocks{0};
@@ -140,7 +145,24 @@ struct Module {
 struct Kernel {
   const char *name;
   void *function; // of a shared object
+  int registers = 126;
+  int static_bytes = 1000;
 };
+
+// What was captured last: nobody looks at two of them.
+struct Graph {
+  CapturedLaunch launches[MOST_CAPTURED];
+  uint32_t count;
+} graph;
+std::map<uint32_t, Kernel *> captured_kernels;
+
+Kernel *captured_kernel(const CapturedLaunch &launch) {
+  Kernel *&kernel = captured_kernels[launch.kernel];
+  if (kernel == nullptr) kernel = new Kernel{"captured", nullptr};
+  kernel->registers = launch.registers;
+  kernel->static_bytes = launch.static_bytes;
+  return kernel;
+}
 
 struct Launch {
   std::function<void()> body;
@@ -279,6 +301,70 @@ int cuStreamCreateWithPriority(Stream **stream, unsigned flags, int priority) {
   *stream = new Stream;
   return note("cuStreamCreateWithPriority", " %u %d", flags, priority);
 }
+
+int plain_cuFuncGetAttribute(int *value, int attribute, const Kernel *kernel);
+int plain_cuMemFree_v2(uint64_t address);
+
+int cuFuncGetAttribute(int *value, int attribute, const Kernel *kernel) {
+  const int result = plain_cuFuncGetAttribute(value, attribute, kernel);
+  *value = attribute == 4 ? kernel->registers : attribute == 1 ? kernel->static_bytes : *value;
+  return result;
+}
+
+int cuMemFree_v2(uint64_t address) {
+  if (running_blocks != 0) note("cuMemFree_v2", " while a kernel runs");
+  return plain_cuMemFree_v2(address);
+}
+
+int cuStreamBeginCapture_v2(Stream *stream, int mode) {
+  const int result = note("cuStreamBeginCapture_v2", "%s", running_blocks == 0 ? "" : " while a kernel runs");
+  if (result != 0) return result;
+  stream->capturing = mode == 2;
+  stream->captured = 0;
+  return 0;
+}
+
+int cuStreamEndCapture(Stream *stream, Graph **to) {
+  graph.count = stream->captured;
+  memcpy(graph.launches, stream->launches, sizeof graph.launches);
+  stream->capturing = 0;
+  *to = &graph;
+  return note("cuStreamEndCapture", "");
+}
+
+int cuGraphGetNodes(Graph *of, CapturedLaunch **nodes, size_t *count) {
+  for (size_t i = 0; nodes != nullptr && i < *count; i++) nodes[i] = &of->launches[i];
+  *count = of->count;
+  return 0;
+}
+
+int cuGraphNodeGetType(CapturedLaunch *, int *type) {
+  *type = 0;
+  return 0;
+}
+
+struct NodeParams {
+  Kernel *function;
+  unsigned grid[3], block[3], shared_bytes;
+  void *parameters, *extra;
+  Kernel *kernel;
+  void *context;
+};
+
+// Some come with a function, some with a kernel that has none yet.
+int cuGraphKernelNodeGetParams_v2(CapturedLaunch *node, NodeParams *params) {
+  Kernel *const kernel = captured_kernel(*node);
+  const bool odd = node->kernel % 2 != 0;
+  *params = {odd ? nullptr : kernel, {1, 1, 1}, {node->threads, 1, 1}, node->dynamic_bytes, nullptr, nullptr, odd ? kernel : nullptr, nullptr};
+  return 0;
+}
+
+int cuKernelGetFunction(Kernel **function, Kernel *kernel) {
+  *function = kernel;
+  return 0;
+}
+
+int cuGraphDestroy(Graph *) { return 0; }
 
 int cuStreamDestroy_v2(Stream *stream) {
   delete stream;

@@ -37,6 +37,10 @@ export class LoadedImage {
     return this.#driver.functionAttribute(this.#kernel, 'registers');
   }
 
+  get staticSharedBytes(): number {
+    return this.#driver.functionAttribute(this.#kernel, 'staticSharedBytes');
+  }
+
   launch(shape: LaunchShape, argument: DataView): void {
     this.#driver.launch(this.#kernel, shape, [argument]);
   }

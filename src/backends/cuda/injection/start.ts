@@ -38,8 +38,8 @@ export interface KernelOptions {
   readonly taskBudgetMs: number | undefined;
   /** How long the kernel's start may take. */
   readonly startLimitMs: number;
-  /** What else the process is asked for with it, of which the memory for tensors has to be known. */
-  more(memory: Address): Partial<Omit<Ask<'start'>, 'options' | 'payload'>>;
+  /** What else the process is asked for with it. */
+  readonly more: Partial<Omit<Ask<'start'>, 'options' | 'payload'>>;
 }
 
 /** How new code gets into the running kernel, and what decided that. */
@@ -147,7 +147,7 @@ function launch(process: DeviceProcess, cache: ImageCache, options: KernelOption
     interpreterSlot: names.indexOf('interpret'),
     ...(options.taskBudgetMs !== undefined && { taskBudgetMs: options.taskBudgetMs }),
   };
-  const ask = { options: { ...start }, payload: image, ...options.more(memory) };
+  const ask = { options: { ...start }, payload: image, ...options.more };
   const answer = process.call('start', ask, { limitMs: options.startLimitMs });
   const started = answer.started as unknown as ResidentStarted;
   // Slot i has function i + 1; behind the last of them stands the one that is never called.

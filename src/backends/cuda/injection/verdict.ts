@@ -1,5 +1,5 @@
 /** What the self-test of direct injection said, in the cache: a test that costs a device process is made once. */
-import { readFileSync, realpathSync } from 'node:fs';
+import { driverIdentity } from '../driver-identity.ts';
 import { ImageCache } from '../image-cache.ts';
 import type { CudaProbe } from '../probe.ts';
 import { residentSource } from '../source.ts';
@@ -18,20 +18,6 @@ export interface VerdictFacts {
   readonly cudaVersion: number;
   readonly computeCapability: readonly [major: number, minor: number];
   readonly nvrtcVersion: readonly [major: number, minor: number];
-}
-
-const KERNEL_MODULE = '/proc/driver/nvidia/version';
-
-/** Which driver that is, more exactly than by its CUDA: the kernel's module, and the file that the library's name leads to. */
-function driverOf(path: string): string {
-  const attempt = (action: () => string): string => {
-    try {
-      return action();
-    } catch {
-      return '';
-    }
-  };
-  return `${attempt(() => readFileSync(KERNEL_MODULE, 'utf8'))}${attempt(() => realpathSync(path))}`;
 }
 
 /** What `gpuos info` says of injection, by what was found and what is remembered; it starts nothing. */
@@ -62,7 +48,7 @@ export class Verdicts {
   constructor(cache: ImageCache, { driverPath, cudaVersion, computeCapability, nvrtcVersion }: VerdictFacts) {
     this.#cache = cache;
     const sources = [residentSource(), selfTestSource(1)];
-    this.#key = ImageCache.key(['direct', sources, driverOf(driverPath), cudaVersion, computeCapability, nvrtcVersion]);
+    this.#key = ImageCache.key(['direct', sources, driverIdentity(driverPath), cudaVersion, computeCapability, nvrtcVersion]);
   }
 
   read(): Verdict | undefined {

@@ -1,34 +1,39 @@
 /**
- * The library for large products, beside a resident kernel. Which of its algorithms can be used there is found out: all that
- * it proposes run once before the kernel starts, so that nothing has to be loaded later, and again while it runs. One that
- * does not come to an end then, since the kernel leaves too few registers or too little shared memory to its blocks, or
- * that waits for the kernel after all, is left out; of the others the fastest is taken.
+ * The library for large products, beside a resident kernel. Which of its algorithms can be used there is found out for each
+ * form of products when the first of that form is asked for, and remembered for later processes: the kernel leaves, so that
+ * what has to be loaded can be, and what has room beside it by reckoning runs once; then the kernel comes back, and the same
+ * runs beside it. What does not come to an end there, or waits for the kernel after all, is left out; of the rest the
+ * fastest is taken. Nothing may be under way meanwhile.
  */
+import { realpathSync } from 'node:fs';
 import { GpuosError } from '../../../errors.ts';
 import type { MatrixProduct } from '../../backend.ts';
-import { type Algorithm, CublasLt, PRODUCT_BYTES, type ProductType, type Workspace } from '../cublas.ts';
+import { type Algorithm, CublasLt } from '../cublas.ts';
 import { CudaError } from '../cuda-error.ts';
-import { findLibrary } from '../discovery.ts';
+import { type Candidate as LibraryFile, findLibrary, type SearchResult } from '../discovery.ts';
 import type { CudaDriver } from '../driver.ts';
+import { driverIdentity } from '../driver-identity.ts';
 import type { Address } from '../library.ts';
+import { type BlockShape, leftBeside } from './block-room.ts';
 import type { CallGuard } from './call-guard.ts';
 import { isFatal } from './ending.ts';
+import { toFailure } from './failure.ts';
+import { type ChosenWay, fileIdentity, type KnownWay, KnownWays } from './known-ways.ts';
+import { OpenLibrary, type Pointers } from './open-library.ts';
+import { type Candidates, findCandidates } from './product-candidates.ts';
+import { formOf, formText, type ProductForm, ProductTrial } from './product-trial.ts';
 import type { MeasuredProduct, ProductsAsk, ProductsReport, ProductWay } from './requests.ts';
 
-/** Algorithms that are tried of each form, in the order of the library's own estimates, which it makes for products of this size. */
-const MOST_ALGORITHMS = 6;
-const ESTIMATED_N = 4096;
-/** The product that they are tried with: large enough for blocks on every multiprocessor. */
+/** The product that algorithms are tried with: large enough for blocks on every multiprocessor. */
 const TRIED_N = 2048;
-/** How long it may take beside the kernel; tens of times what slow devices need. Runs that are timed, and how long all may take together. */
-const TRY_MS = 100;
+/** How long it may take beside the kernel; tens of times what slow devices need. Runs that are timed. */
+const TRY_MS = 50;
 const TIMED_RUNS = 3;
-const PROVE_MS = 4000;
+/** How many tries may fail, and how long all may take. */
+const MOST_REFUSED = 4;
+const PROVE_MS = 1500;
 /** cuBLAS recommends so much, from Hopper on and before. */
 const WORKSPACE_BYTES = { large: 32 << 20, small: 4 << 20 } as const;
-/** Places of the result that are looked at, of so many bytes, and what stands there before: NaN in every type. */
-const SAMPLE_BYTES = 16;
-const POISON = 0xff;
 
 /** Products between two looks at the time where they are measured, and how long the kernel then is left alone before. */
 const MEASURED_BATCH = 10;
@@ -36,9 +41,12 @@ const SETTLE_MS = 500;
 
 export interface ProductParts {
   readonly driver: CudaDriver;
+  readonly device: number;
   readonly guard: CallGuard;
   readonly cudaHome: string | undefined;
   readonly major: number;
+  /** Of the resident kernel. */
+  block(): BlockShape;
   allocate(bytes: number): Address;
 }
 
@@ -48,45 +56,61 @@ export interface KernelControl {
   without<T>(meanwhile: () => T): T;
 }
 
-/** Products of one type and transposition. */
-interface Form {
-  readonly dtype: ProductType;
-  readonly transposedA: boolean;
-  readonly transposedB: boolean;
-  readonly algorithms: Algorithm[];
+/** Products of one type and transposition, and what was found out of them. */
+interface Form extends ProductForm {
+  proposed: number;
+  fitted: number;
+  tried: number;
   refused: number;
-  chosen: { readonly algorithm: Algorithm; readonly us: number } | undefined;
+  chosen: ChosenWay | undefined;
+  remembered: boolean;
+  prepareMs: number;
+  problem: string | undefined;
 }
 
+/** A form as far as it is known without the kernel. */
+interface Begun {
+  /** What the outcome depends on. */
+  readonly facts: readonly unknown[];
+  readonly known: KnownWay | undefined;
+  /** Not where it is known that there is no way. */
+  readonly trial: ProductTrial | undefined;
+  readonly candidates: Candidates;
+}
+
+const NO_CANDIDATES: Candidates = { proposed: 0, fitted: 0, list: [] };
+
 export class ProductLibrary {
-  /** Where products run. */
-  readonly stream: Address;
   readonly #parts: ProductParts;
-  readonly #library: CublasLt;
-  readonly #workspace: Workspace;
+  readonly #search: SearchResult;
+  readonly #newestMajor: number;
+  readonly #known: KnownWays;
   readonly #forms = new Map<string, Form>();
-  readonly #scratch: ProductsAsk['scratch'];
-  readonly #n: number;
+  #found: ProductsReport['library'];
+  #library: CublasLt | undefined;
+  #open: OpenLibrary | undefined;
   #unavailable: string | undefined;
 
   /**
-   * Before the kernel starts: loads what there is for products of these types, and tries it. `scratch` is written to.
-   * @throws GPUOS_CUDA_UNAVAILABLE, GPUOS_CUDA_TOO_OLD, GPUOS_OUT_OF_MEMORY, CudaError
+   * Looks for the library's file; loads it only where it has to be there, or where the loader alone knows of any.
+   * @throws GPUOS_CUDA_UNAVAILABLE, GPUOS_CUDA_TOO_OLD
    */
-  constructor(parts: ProductParts, { types, scratch }: ProductsAsk) {
-    const { driver, cudaHome, major, allocate } = parts;
+  constructor(parts: ProductParts, { cacheFolder, insist }: ProductsAsk) {
+    const { driver, cudaHome } = parts;
     this.#parts = parts;
-    this.#library = new CublasLt(findLibrary('cublas', { cudaHome }), Math.floor(driver.version() / 1000));
-    this.#library.open();
-    this.stream = driver.createStream();
-    const bytes = major >= 9 ? WORKSPACE_BYTES.large : WORKSPACE_BYTES.small;
-    this.#workspace = { address: allocate(bytes), bytes };
-    this.#scratch = scratch;
-    this.#n = triedSize(scratch.bytes);
-    for (const dtype of types) {
-      this.#fillOperands(dtype, this.#n, 1);
-      for (const transposedA of [false, true]) for (const transposedB of [false, true]) this.#prepare(dtype, transposedA, transposedB);
-    }
+    this.#known = new KnownWays(cacheFolder);
+    this.#search = findLibrary('cublas', { cudaHome });
+    this.#newestMajor = Math.floor(driver.version() / 1000);
+    const file = this.#search.candidates.find(
+      ({ path, version }) => path.startsWith('/') && !(Number.parseInt(version, 10) > this.#newestMajor),
+    );
+    if (insist || file === undefined) this.#library = this.#load();
+    this.#found = this.#library === undefined ? described(file as LibraryFile) : described(this.#library);
+  }
+
+  /** Where products run: once a form was prepared. */
+  get stream(): Address {
+    return this.#opened.stream;
   }
 
   /** Why no products are taken any more. */
@@ -99,218 +123,246 @@ export class ProductLibrary {
     this.#unavailable ??= why;
   }
 
-  get report(): Omit<ProductsReport, 'prepareMs' | 'proveMs'> {
-    const { path, from, version } = this.#library;
-    const ways: ProductWay[] = [...this.#forms.values()].map(({ dtype, transposedA, transposedB, algorithms, refused, chosen }) => {
+  get report(): ProductsReport {
+    const ways = [...this.#forms.values()].map(({ chosen, problem, prepareMs, ...form }): ProductWay => {
       const us = chosen === undefined ? undefined : Math.round(chosen.us * 10) / 10;
-      return { dtype, transposedA, transposedB, proposed: algorithms.length, refused, ...(us === undefined ? {} : { us }) };
+      return { ...form, prepareMs: Math.round(prepareMs), ...(us !== undefined && { us }), ...(problem !== undefined && { problem }) };
     });
-    return {
-      library: { path, from, version },
-      ways,
-      n: this.#n,
-      ...(this.#unavailable !== undefined && { unavailable: this.#unavailable }),
-    };
+    return { library: this.#found, ways, n: TRIED_N, ...(this.#unavailable !== undefined && { unavailable: this.#unavailable }) };
   }
 
-  /** While the kernel runs and has no tasks yet: finds out what runs beside it. */
-  prove(kernel: KernelControl): void {
-    const until = performance.now() + PROVE_MS;
-    let filled: ProductType | undefined;
-    for (const form of this.#forms.values()) {
-      if (form.dtype !== filled && form.algorithms.length > 0) this.#fillOperands(form.dtype, this.#n, 1);
-      filled = form.dtype;
-      for (const algorithm of form.algorithms) {
-        if (form.chosen !== undefined && performance.now() > until) break;
-        const us = this.#tried(form, algorithm, kernel);
-        if (us === undefined) form.refused++;
-        else if (form.chosen === undefined || us < form.chosen.us) form.chosen = { algorithm, us };
-        // Without any after all this time there is nothing to hope for.
-        if (us === undefined && performance.now() > until) break;
-      }
-    }
-    if (![...this.#forms.values()].some(({ chosen }) => chosen !== undefined))
-      this.disable('no algorithm of cuBLAS runs beside the resident kernel');
+  /** Whether it is known if `multiply` takes products of this form. */
+  knows(product: MatrixProduct): boolean {
+    return this.#unavailable !== undefined || this.#forms.has(formText(formOf(product)));
   }
 
   /** Whether `multiply` takes it. */
   fits(product: MatrixProduct): boolean {
-    const chosen = this.#forms.get(keyOf(product))?.chosen;
-    return (
-      this.#unavailable === undefined && chosen !== undefined && this.#library.accepts(product, chosen.algorithm, this.#workspace.bytes)
-    );
+    const chosen = this.#chosen(product);
+    return this.#unavailable === undefined && chosen !== undefined && this.#opened.accepts(product, chosen.algorithm);
   }
 
   /** Launches it on the stream. @throws CudaError */
-  multiply(product: MatrixProduct, pointers: readonly [a: Address, b: Address, c: Address]): void {
-    const chosen = this.#forms.get(keyOf(product))?.chosen;
+  multiply(product: MatrixProduct, pointers: Pointers): void {
+    const chosen = this.#chosen(product);
     if (chosen === undefined)
-      throw new GpuosError('GPUOS_INTERNAL', `A product of ${keyOf(product)} was begun, and there is no way for it.`);
-    this.#launch(product, chosen.algorithm, pointers);
+      throw new GpuosError('GPUOS_INTERNAL', `A product of ${formText(formOf(product))} was begun, and there is no way for it.`);
+    this.#opened.launch(product, chosen.algorithm, pointers);
+  }
+
+  /**
+   * Finds out how products of this one's form are done, while nothing is under way. The kernel leaves to have things loaded
+   * and to have memory given back, and once for each algorithm that does not come to an end beside it. @throws CudaError of a fault
+   */
+  prepare(product: MatrixProduct, kernel: KernelControl): void {
+    const from = performance.now();
+    const none = { proposed: 0, fitted: 0, tried: 0, refused: 0, chosen: undefined, problem: undefined };
+    const form: Form = { ...formOf(product), ...none, remembered: false, prepareMs: 0 };
+    this.#forms.set(formText(form), form);
+    try {
+      this.#find(form, kernel);
+    } catch (error) {
+      if (isFatal(error) || !(error instanceof GpuosError)) throw error;
+      form.problem = toFailure(error).message;
+      if (this.#open === undefined) this.disable(form.problem);
+    }
+    form.prepareMs = performance.now() - from;
   }
 
   /**
    * What a square product takes on the device, in us, in turn: beside the kernel; without it in the same way; and without
-   * it in the way that the library takes for the fastest, which need not run beside it. `scratch` is written to.
-   * @throws GPUOS_BAD_OPTION, CudaError
+   * it in the way that the library takes for the fastest, which need not run beside it. Its form was prepared.
+   * @throws GPUOS_BAD_OPTION, GPUOS_OUT_OF_MEMORY, CudaError
    */
-  measure(dtype: ProductType, n: number, rounds: number, kernel: KernelControl): MeasuredProduct {
-    const product = square(dtype, n, false, false);
-    const chosen = this.#forms.get(keyOf(product))?.chosen;
-    if (chosen === undefined || !this.fits(product))
-      throw new GpuosError('GPUOS_BAD_OPTION', `No way is known for products of ${n} x ${n} ${dtype}.`);
-    if (3 * n * n * PRODUCT_BYTES[dtype] > this.#scratch.bytes)
-      throw new GpuosError('GPUOS_BAD_OPTION', `Matrices of ${n} x ${n} do not fit ${this.#scratch.bytes} bytes.`);
-    const [fastest = chosen.algorithm] = this.#library.algorithms(product, this.#workspace.bytes, 1);
+  measure(product: MatrixProduct, rounds: number, kernel: KernelControl): MeasuredProduct {
     const { driver } = this.#parts;
+    const chosen = this.#chosen(product);
+    if (chosen === undefined || !this.fits(product)) {
+      const why = this.#unavailable ?? this.#forms.get(formText(formOf(product)))?.problem;
+      const text = `No way is known for products of ${product.n} x ${product.n} ${product.dtype}`;
+      throw new GpuosError('GPUOS_BAD_OPTION', why === undefined ? `${text}.` : `${text}: ${why}`);
+    }
+    const open = this.#opened;
+    const trial = kernel.without(() => new ProductTrial(driver, open.stream, formOf(product), product.n, 'random'));
     const events = [driver.createEvent(true), driver.createEvent(true)] as const;
-    const time = (algorithm: Algorithm): number => this.#timed(product, algorithm, events);
-    const measured: { beside: number[]; without: number[]; fastest: number[] } = { beside: [], without: [], fastest: [] };
-    this.#fillOperands(dtype, n, undefined);
-    for (let round = -1; round < rounds; round++) {
-      pause(SETTLE_MS);
-      const beside = time(chosen.algorithm);
-      const [without, alone] = kernel.without(() => [time(chosen.algorithm), time(fastest)] as const);
-      // The first one warms up.
-      if (round < 0) continue;
-      measured.beside.push(beside);
-      measured.without.push(without);
-      measured.fastest.push(alone);
-    }
-    for (const event of events) driver.destroyEvent(event);
-    return measured;
-  }
-
-  #prepare(dtype: ProductType, transposedA: boolean, transposedB: boolean): void {
-    const tried = square(dtype, this.#n, transposedA, transposedB);
-    const proposed = this.#library.algorithms(square(dtype, ESTIMATED_N, transposedA, transposedB), this.#workspace.bytes, MOST_ALGORITHMS);
-    const form: Form = { dtype, transposedA, transposedB, algorithms: [], refused: 0, chosen: undefined };
-    for (const algorithm of proposed) {
-      if (!this.#library.accepts(tried, algorithm, this.#workspace.bytes)) continue;
-      try {
-        this.#poison(dtype);
-        this.#launch(tried, algorithm, this.#pointers(dtype, this.#n));
-        this.#parts.driver.synchronizeStream(this.stream);
-        if (this.#isRight(dtype)) form.algorithms.push(algorithm);
-      } catch (error) {
-        if (isFatal(error) || !(error instanceof CudaError)) throw error;
+    try {
+      const [fastest = chosen.algorithm] = open.library.algorithms(product, open.workspaceBytes, 1);
+      const time = (algorithm: Algorithm): number => this.#timed(trial, algorithm, events);
+      const measured: { beside: number[]; without: number[]; fastest: number[] } = { beside: [], without: [], fastest: [] };
+      for (let round = -1; round < rounds; round++) {
+        pause(SETTLE_MS);
+        const beside = time(chosen.algorithm);
+        const [without, alone] = kernel.without(() => [time(chosen.algorithm), time(fastest)] as const);
+        // The first one warms up.
+        if (round < 0) continue;
+        measured.beside.push(beside);
+        measured.without.push(without);
+        measured.fastest.push(alone);
       }
+      return measured;
+    } finally {
+      for (const event of events) driver.destroyEvent(event);
+      kernel.without(() => trial.free());
     }
-    this.#forms.set(keyOf(tried), form);
   }
 
-  /** The time in us beside the kernel; undefined if it does not run there, or the result is wrong. */
-  #tried(form: Form, algorithm: Algorithm, kernel: KernelControl): number | undefined {
-    const { dtype, transposedA, transposedB } = form;
-    const product = square(dtype, this.#n, transposedA, transposedB);
-    let best: number | undefined;
-    this.#poison(dtype);
-    for (let run = 0; run < TIMED_RUNS; run++) {
+  #chosen(product: MatrixProduct): ChosenWay | undefined {
+    return this.#forms.get(formText(formOf(product)))?.chosen;
+  }
+
+  get #opened(): OpenLibrary {
+    if (this.#open === undefined) throw new GpuosError('GPUOS_INTERNAL', 'cuBLAS is not open.');
+    return this.#open;
+  }
+
+  #load(): CublasLt {
+    return new CublasLt(this.#search, this.#newestMajor);
+  }
+
+  #find(form: Form, kernel: KernelControl): void {
+    const { facts, known, trial, candidates } = kernel.without(() => this.#begin(form));
+    try {
+      if (known !== undefined && this.#isStillTrue(known, trial, kernel)) {
+        Object.assign(form, known, { remembered: true });
+        return;
+      }
+      if (trial === undefined) throw new GpuosError('GPUOS_INTERNAL', 'There is no memory to try algorithms in.');
+      // What was remembered was the one thing to be loaded.
+      const all = known === undefined ? candidates : kernel.without(() => this.#candidates(form, trial));
+      this.#prove(form, trial, all, kernel);
+    } finally {
+      if (trial !== undefined) kernel.without(() => trial.free());
+    }
+    this.#known.write(facts, form);
+  }
+
+  /** What can be done without the kernel only: what is remembered is loaded, or else all that may have room beside it. */
+  #begin(form: Form): Begun {
+    const { driver } = this.#parts;
+    this.#open ??= this.#newOpen();
+    const facts = this.#facts(form);
+    const known = this.#known.read(facts);
+    if (known !== undefined && known.chosen === undefined) return { facts, known, trial: undefined, candidates: NO_CANDIDATES };
+    const trial = new ProductTrial(driver, this.#open.stream, form, TRIED_N, 'ones');
+    try {
+      if (known?.chosen !== undefined && this.#loads(trial, known.chosen.algorithm))
+        return { facts, known, trial, candidates: NO_CANDIDATES };
+      return { facts, known: undefined, trial, candidates: this.#candidates(form, trial) };
+    } catch (error) {
+      if (!isFatal(error)) trial.free();
+      throw error;
+    }
+  }
+
+  #newOpen(): OpenLibrary {
+    const { driver, major, allocate } = this.#parts;
+    this.#library ??= this.#load();
+    this.#found = described(this.#library);
+    const bytes = major >= 9 ? WORKSPACE_BYTES.large : WORKSPACE_BYTES.small;
+    return new OpenLibrary(this.#library, driver.createStream(), { address: allocate(bytes), bytes });
+  }
+
+  /** All that decides which way is taken, and whether it is one. */
+  #facts(form: ProductForm): readonly unknown[] {
+    const { driver, device, block } = this.#parts;
+    const { path, version } = this.#opened.library;
+    const gpu = [driver.deviceName(device), driver.computeCapability(device), leftBeside(driver, device, block())];
+    const library = [path, fileIdentity(path), version, this.#opened.workspaceBytes];
+    return [...gpu, driverIdentity(driver.path), driver.version(), ...library, block(), TRIED_N, formText(form)];
+  }
+
+  /** Those that may have room beside the kernel, each loaded by a run. */
+  #candidates(form: Form, trial: ProductTrial): Candidates {
+    const { driver, device, block } = this.#parts;
+    const found = findCandidates(driver, this.#opened, form, trial, leftBeside(driver, device, block()));
+    return { ...found, list: found.list.filter(({ algorithm }) => this.#loads(trial, algorithm)) };
+  }
+
+  /** Runs it while no resident kernel does; whether it can be used, as far as that shows. */
+  #loads(trial: ProductTrial, algorithm: Algorithm): boolean {
+    if (!this.#opened.accepts(trial.product, algorithm)) return false;
+    try {
+      trial.poison();
+      this.#opened.launch(trial.product, algorithm, trial.pointers);
+      return trial.isRight();
+    } catch (error) {
+      if (isFatal(error) || !(error instanceof CudaError)) throw error;
+      return false;
+    }
+  }
+
+  /** That there is no way, or whether the one that there was is one now. */
+  #isStillTrue({ chosen }: KnownWay, trial: ProductTrial | undefined, kernel: KernelControl): boolean {
+    return chosen === undefined || (trial !== undefined && typeof this.#beside(trial, chosen.algorithm, 1, kernel) === 'number');
+  }
+
+  #prove(form: Form, trial: ProductTrial, { proposed, fitted, list }: Candidates, kernel: KernelControl): void {
+    Object.assign(form, { proposed, fitted, tried: 0, refused: 0 });
+    const until = performance.now() + PROVE_MS;
+    let tooMuch = Number.POSITIVE_INFINITY;
+    for (const { algorithm, needed } of list) {
+      if (form.refused >= MOST_REFUSED || performance.now() > until) return;
+      // Registers are reckoned exactly; of the shared memory there may be less than that.
+      if (needed !== undefined && needed.sharedBytes >= tooMuch) continue;
+      form.tried++;
+      const us = this.#beside(trial, algorithm, TIMED_RUNS, kernel);
+      if (typeof us === 'number') {
+        if (form.chosen === undefined || us < form.chosen.us) form.chosen = { algorithm, us };
+        continue;
+      }
+      form.refused++;
+      if (us === 'no end') tooMuch = Math.min(tooMuch, needed?.sharedBytes ?? tooMuch);
+    }
+  }
+
+  /** The time in us beside the kernel, or why it cannot be used there. */
+  #beside(trial: ProductTrial, algorithm: Algorithm, runs: number, kernel: KernelControl): number | 'no end' | 'wrong' {
+    const { driver, guard } = this.#parts;
+    const { stream } = this.#opened;
+    let best = Number.POSITIVE_INFINITY;
+    trial.poison();
+    for (let run = 0; run < runs; run++) {
       const from = performance.now();
-      const { late, error } = this.#parts.guard.run(() => this.#launch(product, algorithm, this.#pointers(dtype, this.#n)));
+      const { late, error } = guard.run(() => this.#opened.launch(trial.product, algorithm, trial.pointers));
       if (error !== undefined && (isFatal(error) || !(error instanceof CudaError))) throw error;
-      const done = error === undefined && !late && this.#isDone(from + TRY_MS);
-      const us = (performance.now() - from) * 1000;
-      if (!done) {
+      if (error !== undefined || late || !this.#isDone(from + TRY_MS)) {
         // With the kernel gone it comes to its end.
-        kernel.without(() => this.#parts.driver.synchronizeStream(this.stream));
-        return undefined;
+        kernel.without(() => driver.synchronizeStream(stream));
+        return error !== undefined || late ? 'wrong' : 'no end';
       }
-      best = Math.min(best ?? us, us);
+      best = Math.min(best, (performance.now() - from) * 1000);
     }
-    return this.#isRight(dtype) ? best : undefined;
+    return trial.isRight() ? best : 'wrong';
   }
 
   #isDone(until: number): boolean {
-    do if (this.#parts.driver.streamDone(this.stream)) return true;
-    while (performance.now() < until);
-    return false;
-  }
-
-  #launch(product: MatrixProduct, algorithm: Algorithm, pointers: readonly [a: Address, b: Address, c: Address]): void {
-    this.#library.multiply(product, algorithm, pointers, this.#workspace, this.stream);
+    // The last look comes after the time: this process may have stood still in between.
+    for (let over = false; ; over = performance.now() > until) {
+      if (this.#parts.driver.streamDone(this.#opened.stream)) return true;
+      if (over) return false;
+    }
   }
 
   /** Of one product, in us, from a batch of them that follow one another on the device. */
-  #timed(product: MatrixProduct, algorithm: Algorithm, [start, end]: readonly [Address, Address]): number {
+  #timed({ product, pointers }: ProductTrial, algorithm: Algorithm, [start, end]: readonly [Address, Address]): number {
     const { driver } = this.#parts;
-    const pointers = this.#pointers(product.dtype as ProductType, product.n);
-    driver.recordEvent(start, this.stream);
-    for (let i = 0; i < MEASURED_BATCH; i++) this.#launch(product, algorithm, pointers);
-    driver.recordEvent(end, this.stream);
-    driver.synchronizeStream(this.stream);
+    const { stream } = this.#opened;
+    driver.recordEvent(start, stream);
+    for (let i = 0; i < MEASURED_BATCH; i++) this.#opened.launch(product, algorithm, pointers);
+    driver.recordEvent(end, stream);
+    driver.synchronizeStream(stream);
     return (driver.elapsedMs(start, end) * 1000) / MEASURED_BATCH;
   }
-
-  #pointers(dtype: ProductType, n: number): readonly [Address, Address, Address] {
-    const bytes = n * n * PRODUCT_BYTES[dtype];
-    const { address } = this.#scratch;
-    return [address, address + bytes, address + 2 * bytes];
-  }
-
-  /** Both operands: every element this value, or, where it is not given, numbers of any kind between 1 and 2. */
-  #fillOperands(dtype: ProductType, n: number, value: number | undefined): void {
-    const { driver } = this.#parts;
-    const words = PRODUCT_BYTES[dtype] === 4 ? new Uint32Array(n * n) : new Uint16Array(n * n);
-    words.fill(bitsOf(dtype, 1));
-    if (value === undefined) {
-      const mantissa = { float32: 0x7f_ffff, float16: 0x3ff, bfloat16: 0x7f }[dtype];
-      for (let i = 0, state = 1; i < words.length; i++) {
-        state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
-        words[i] = words[i]! | ((state >>> 8) & mantissa);
-      }
-    }
-    const [a, b] = this.#pointers(dtype, n);
-    for (const operand of [a, b]) driver.copyToDevice(operand, words, words.byteLength, this.stream);
-    driver.synchronizeStream(this.stream);
-  }
-
-  /** Where the result is looked at: at its beginning, in the middle, at its end. */
-  #samples(dtype: ProductType): Address[] {
-    const [, , c] = this.#pointers(dtype, this.#n);
-    const bytes = this.#n * this.#n * PRODUCT_BYTES[dtype];
-    return [c, c + bytes / 2, c + bytes - SAMPLE_BYTES];
-  }
-
-  #poison(dtype: ProductType): void {
-    const bytes = new Uint8Array(SAMPLE_BYTES).fill(POISON);
-    for (const sample of this.#samples(dtype)) this.#parts.driver.copyToDevice(sample, bytes, SAMPLE_BYTES, this.stream);
-  }
-
-  /** With operands of ones every sum is their length. */
-  #isRight(dtype: ProductType): boolean {
-    const { driver } = this.#parts;
-    const read = this.#samples(dtype).map((sample) => {
-      const bytes = new Uint8Array(SAMPLE_BYTES);
-      driver.copyToHost(bytes, sample, SAMPLE_BYTES, this.stream);
-      return bytes;
-    });
-    driver.synchronizeStream(this.stream);
-    const expected = bitsOf(dtype, this.#n);
-    return read.every(({ buffer }) =>
-      (PRODUCT_BYTES[dtype] === 4 ? new Uint32Array(buffer) : new Uint16Array(buffer)).every((bits) => bits === expected),
-    );
-  }
 }
 
-function square(dtype: ProductType, n: number, transposedA: boolean, transposedB: boolean): MatrixProduct {
-  const matrix = (transposed: boolean) => ({ transposed, stride: n, batchStride: 0 });
-  return { dtype, m: n, n, k: n, a: matrix(transposedA), b: matrix(transposedB), c: matrix(false), batch: 1 };
-}
-
-const keyOf = ({ dtype, a, b }: MatrixProduct): string => `${dtype} ${a.transposed ? 't' : 'n'}${b.transposed ? 't' : 'n'}`;
-
-/** The largest power of two whose three matrices fit, up to TRIED_N. */
-function triedSize(bytes: number): number {
-  let n = TRIED_N;
-  while (n > 64 && 3 * n * n * 4 > bytes) n /= 2;
-  return n;
-}
-
-/** A power of two as bits of the type. */
-function bitsOf(dtype: ProductType, value: number): number {
-  const exponent = Math.log2(value);
-  return { float32: (exponent + 127) << 23, float16: (exponent + 15) << 10, bfloat16: (exponent + 127) << 7 }[dtype];
+/** The version by the file's name, or by that of the file that the name leads to, until the library itself tells. */
+function described({ path, from, version }: Pick<LibraryFile, 'path' | 'from' | 'version'>): ProductsReport['library'] {
+  if (version !== '') return { path, from, version };
+  try {
+    return { path, from, version: /\.so\.([\d.]+)$/.exec(realpathSync(path))?.[1] ?? 'of unknown version' };
+  } catch {
+    return { path, from, version: 'of unknown version' };
+  }
 }
 
 const never = new Int32Array(new SharedArrayBuffer(4));

@@ -1,4 +1,4 @@
-/** Large products as requests: from the library's preparation, before the kernel starts, to the tasks that it does the work of. */
+/** Large products as requests: from the look for the library, before the kernel starts, to the tasks that it does the work of. */
 import { GpuosError } from '../../../errors.ts';
 import type { MatrixProduct, ProductMatrix } from '../../backend.ts';
 import { checkPlain, PRODUCT_BYTES, type ProductType } from '../cublas.ts';
@@ -7,38 +7,39 @@ import { isFatal } from './ending.ts';
 import { toFailure } from './failure.ts';
 import { type Look, type OrdinaryParts, OrdinaryTasks } from './ordinary-tasks.ts';
 import { type KernelControl, ProductLibrary, type ProductParts } from './product-library.ts';
+import { square } from './product-trial.ts';
 import type { Answer, Ask, ProductsAsk, ProductsMissing, ProductsReport } from './requests.ts';
+import { SegmentTasks } from './segment-tasks.ts';
+
+/** How long a form's first product waits for the end of all that was submitted. */
+const SETTLE_MS = 10_000;
 
 export interface ProductServiceParts extends ProductParts {
   readonly words: Int32Array;
   readonly kernel: KernelControl;
   /** Publishes the end of a task behind what is on the stream. */
   end(queue: number, sequence: number, status: number, stream: Address): void;
+  /** What else this thread has to do for tasks to come to their ends, where it waits for that. */
+  tend(): void;
   /** @throws GPUOS_BAD_OPTION for memory that a product must not be told to use */
   check(address: unknown, bytes: number): void;
 }
 
 export class ProductService {
   readonly #parts: ProductServiceParts;
-  #library: ProductLibrary | undefined;
-  #tasks: OrdinaryTasks | undefined;
-  #missing: string | undefined;
-  #prepareMs = 0;
-
-  constructor(parts: ProductServiceParts) {
-    this.#parts = parts;
-  }
+  readonly #submitted: SegmentTasks;
+  readonly #library: ProductLibrary | undefined;
+  readonly #tasks: OrdinaryTasks | undefined;
+  readonly #missing: string | undefined;
 
   /** Before the kernel starts. Without a library it goes on without. @throws CudaError of a fault */
-  prepare(ask: ProductsAsk): void {
-    const from = performance.now();
-    this.#parts.check(ask.scratch.address, ask.scratch.bytes);
-    for (const type of ask.types)
-      if (!Object.hasOwn(PRODUCT_BYTES, type)) throw new GpuosError('GPUOS_BAD_OPTION', `There are no products of ${type}.`);
+  constructor(parts: ProductServiceParts, ask: ProductsAsk) {
+    this.#parts = parts;
+    this.#submitted = new SegmentTasks(parts.words, ask.layout);
     try {
-      const library = new ProductLibrary(this.#parts, ask);
-      const { words, guard, kernel, end } = this.#parts;
-      const parts: OrdinaryParts = {
+      const library = new ProductLibrary(parts, ask);
+      const { words, guard, kernel, end } = parts;
+      const ordinary: OrdinaryParts = {
         words,
         library,
         guard,
@@ -46,30 +47,23 @@ export class ProductService {
         end: (queue, sequence, status) => end(queue, sequence, status, library.stream),
       };
       this.#library = library;
-      this.#tasks = new OrdinaryTasks(parts);
+      this.#tasks = new OrdinaryTasks(ordinary);
     } catch (error) {
       if (isFatal(error) || !(error instanceof GpuosError)) throw error;
       this.#missing = toFailure(error).message;
     }
-    this.#prepareMs = performance.now() - from;
   }
 
-  /** Once the kernel runs, before anybody gives it tasks. @throws CudaError of a fault */
-  prove(): ProductsReport | ProductsMissing {
-    const library = this.#library;
-    if (library === undefined) return { unavailable: this.#missing ?? 'it was not asked for' };
-    const from = performance.now();
-    try {
-      library.prove(this.#parts.kernel);
-    } catch (error) {
-      if (isFatal(error) || !(error instanceof GpuosError)) throw error;
-      library.disable(toFailure(error).message);
-    }
-    return { ...library.report, prepareMs: Math.round(this.#prepareMs), proveMs: Math.round(performance.now() - from) };
+  get report(): ProductsReport | ProductsMissing {
+    return this.#library?.report ?? { unavailable: this.#missing ?? 'it was not asked for' };
   }
 
   fits({ product }: Ask<'productFits'>): Answer<'productFits'> {
-    return { fits: this.#library?.fits(checkPlain(product)) === true };
+    checkPlain(product);
+    const library = this.#library;
+    if (library === undefined) return { fits: false };
+    if (!library.knows(product) && !this.#isPrepared(library, product)) return { fits: false, busy: true };
+    return { fits: library.fits(product), report: library.report };
   }
 
   add({ product, pointers, queue, sequence, gate, completion }: Ask<'product'>): Answer<'product'> {
@@ -97,7 +91,10 @@ export class ProductService {
         'GPUOS_BAD_OPTION',
         `${JSON.stringify(rounds)} rounds of products of ${JSON.stringify(n)} rows cannot be measured.`,
       );
-    return library.measure(dtype, n, rounds, this.#parts.kernel);
+    const product = checkPlain(square({ dtype, transposedA: false, transposedB: false }, n));
+    if (!(library.knows(product) ? this.#settles() : this.#isPrepared(library, product)))
+      throw new GpuosError('GPUOS_DEVICE_BUSY', `Tasks that run did not end within ${SETTLE_MS / 1000} s.`);
+    return { ...library.measure(product, rounds, this.#parts.kernel), report: library.report };
   }
 
   get counters(): OrdinaryTasks['counters'] | undefined {
@@ -110,6 +107,24 @@ export class ProductService {
 
   watch(): void {
     this.#tasks?.watch();
+  }
+
+  /** Finds out how products of its form are done; false if tasks took too long for that. */
+  #isPrepared(library: ProductLibrary, product: MatrixProduct): boolean {
+    if (!this.#settles()) return false;
+    library.prepare(product, this.#parts.kernel);
+    return true;
+  }
+
+  /**
+   * Waits until all that was submitted is complete, so that the kernel has nothing to lose when it leaves, and a product
+   * nothing to wait for behind one that is tried. Nothing is submitted meanwhile: who would is waiting for the answer.
+   */
+  #settles(): boolean {
+    for (const until = performance.now() + SETTLE_MS; !this.#submitted.settled; this.#parts.tend()) {
+      if (performance.now() > until) return false;
+    }
+    return true;
   }
 
   #both(): readonly [ProductLibrary, OrdinaryTasks] {

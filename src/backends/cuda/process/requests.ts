@@ -2,7 +2,9 @@
 import type { MatrixProduct } from '../../backend.ts';
 import type { ProductType } from '../cublas.ts';
 import type { InjectionBudget, Refusal } from '../elf/injectable.ts';
+import type { SegmentLayout } from '../layout.ts';
 import type { Address } from '../library.ts';
+import type { WayCounts } from './known-ways.ts';
 
 export interface DeviceInfo {
   readonly name: string;
@@ -90,40 +92,50 @@ export interface Requests {
     ask: { options: Readonly<Record<string, unknown>>; keep?: boolean; products?: ProductsAsk; payload?: Uint8Array };
     answer: { started: Readonly<Record<string, unknown>>; products?: ProductsReport | ProductsMissing };
   };
-  /** Whether products like this one can be done beside the kernel. */
-  productFits: { ask: { product: MatrixProduct }; answer: { fits: boolean } };
+  /**
+   * Whether products like this one can be done beside the kernel. For the first of its form that is found out now, once all
+   * that was submitted is complete, with the kernel gone for a while; `busy`: that took too long. `report`: what is known then.
+   */
+  productFits: { ask: { product: MatrixProduct }; answer: { fits: boolean; busy?: boolean; report?: ProductsReport } };
   /** Does the product of a task once the task's gate is open, and publishes its end. */
   product: { ask: ProductAsk; answer: { unavailable?: string } };
   /** See `ProductLibrary.measure`. */
-  measureProduct: { ask: { dtype: ProductType; n: number; rounds: number }; answer: MeasuredProduct };
+  measureProduct: { ask: { dtype: ProductType; n: number; rounds: number }; answer: MeasuredProduct & { report: ProductsReport } };
   stop: { ask: Nothing; answer: Nothing };
   relaunch: { ask: Nothing; answer: Nothing };
 }
 
-/** What large products need from the start on: the types that may come, and memory to try them in, which is written to. */
+/** What large products need to be told at the start. */
 export interface ProductsAsk {
-  readonly types: readonly ProductType[];
-  readonly scratch: { readonly address: Address; readonly bytes: number };
+  readonly layout: SegmentLayout;
+  /** Where it is remembered what was found out of forms. */
+  readonly cacheFolder: string;
+  /** Whether the library has to be there. */
+  readonly insist: boolean;
 }
 
-/** What was found out of products of one type and transposition: algorithms proposed, those that do not run beside the kernel, and the time of the best. */
-export interface ProductWay {
+/** What is known of products of one type and transposition. */
+export interface ProductWay extends WayCounts {
   readonly dtype: ProductType;
   readonly transposedA: boolean;
   readonly transposedB: boolean;
-  readonly proposed: number;
-  readonly refused: number;
+  /** What the best one took beside the kernel; without it there is no way. */
   readonly us?: number;
+  /** Whether an earlier process found that out. */
+  readonly remembered: boolean;
+  /** How long it took this one, all in all. */
+  readonly prepareMs: number;
+  /** What went wrong otherwise. */
+  readonly problem?: string;
 }
 
 export interface ProductsReport {
+  /** The version by the file's name until the library is loaded. */
   readonly library: { readonly path: string; readonly from: string; readonly version: string };
+  /** Of the forms that were asked for so far. */
   readonly ways: readonly ProductWay[];
   /** Rows and columns of what was tried. */
   readonly n: number;
-  /** How much longer the start took, before and after the kernel's launch. */
-  readonly prepareMs: number;
-  readonly proveMs: number;
   readonly unavailable?: string;
 }
 

@@ -1,6 +1,7 @@
 import type { CudaError } from '../cuda-error.ts';
 import type { CudaDriver } from '../driver.ts';
 import type { Address } from '../library.ts';
+import type { BlockShape } from './block-room.ts';
 import type { Swapped, TableEntry } from './requests.ts';
 
 /** What the device process has when it starts a resident kernel. */
@@ -22,6 +23,8 @@ export interface ResidentHost {
   start(options: Readonly<Record<string, unknown>>, image: Uint8Array | undefined): Readonly<Record<string, unknown>>;
   /** Whether it has left, for whatever reason. Asked about every 100 ms. @throws CudaError if it left by a fault */
   readonly left: boolean;
+  /** What a block of it takes of its multiprocessor. */
+  readonly block: BlockShape;
   /** Asked as often, while it runs. @throws GPUOS_DEVICE_LOST if it is at a task that can only be ended with the process */
   watch(): void;
   /** Whether there is what can only be given back while no kernel runs, and nobody has needed the kernel for a while. Asked as often. */

@@ -42,6 +42,11 @@ export class SegmentTasks {
     return this.#word(this.#at(queue).record + queueRecord.offset.cursor + 4);
   }
 
+  /** Whether all that was submitted is complete. */
+  get settled(): boolean {
+    return this.#layout.queueList.every(({ record }, queue) => !isBefore(this.mark(queue), this.#word(record + queueRecord.offset.tail)));
+  }
+
   operator({ queue, sequence }: TaskName): number {
     return this.#word(this.#descriptor(queue, sequence) + descriptor.offset.operator);
   }

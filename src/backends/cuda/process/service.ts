@@ -15,8 +15,8 @@ import { type Channel, KERNEL, type Message } from './channel.ts';
 import type { CodeArena } from './code-arena.ts';
 import { isFatal } from './ending.ts';
 import type { Look } from './ordinary-tasks.ts';
-import { ProductService } from './product-service.ts';
-import type { Answer, Ask, Budget, CompileAsk, DeviceInfo, Injected, RequestName, SlowRequest } from './requests.ts';
+import { ProductService, type ProductServiceParts } from './product-service.ts';
+import type { Answer, Ask, Budget, CompileAsk, DeviceInfo, Injected, ProductsAsk, RequestName, SlowRequest } from './requests.ts';
 import type { ResidentContext, ResidentHost, ResidentHostFactory } from './resident-host.ts';
 
 type Handlers<K extends RequestName> = { readonly [N in K]: (ask: Ask<N>) => Answer<N> };
@@ -120,6 +120,8 @@ const ADDRESS_WORDS = { quit: (CONTROL_ADDRESS + control.offset.quit) >> 2 };
 /** More relaunches than this in so long mean that the kernel cannot be kept. */
 const RELAUNCH_LIMIT = 10;
 const RELAUNCH_WINDOW_MS = 60_000;
+/** How often the kernel is looked after where a request waits for tasks. */
+const TEND_MS = 100;
 /** How long a kernel may take to leave: it leaves without what runs after half a second. */
 const LEAVE_MS = 5000;
 
@@ -146,6 +148,7 @@ export class QuickService {
   #products: ProductService | undefined;
   #keep = true;
   #relaunches: number[] = [];
+  #tendedAt = 0;
   readonly #handlers: Handlers<Exclude<RequestName, SlowRequest>> = {
     info: () => this.#parts.info,
     memory: () => this.#parts.driver.memory(),
@@ -189,13 +192,12 @@ export class QuickService {
       if (this.#host !== undefined) throw new GpuosError('GPUOS_INTERNAL', 'A kernel is resident already.');
       if (createHost === undefined) throw new GpuosError('GPUOS_INTERNAL', 'The device process was started without a resident kernel.');
       const host = createHost({ driver, device, segment, allocate: (bytes) => this.#allocate(bytes) });
-      this.#products = products === undefined ? undefined : this.#newProducts(host);
-      if (products !== undefined) this.#products?.prepare(products);
+      this.#products = products === undefined ? undefined : this.#newProducts(host, products);
       const started = host.start(options, payload);
       this.#host = host;
       this.#keep = keep;
       channel.kernel = KERNEL.running;
-      return { started, ...(this.#products && { products: this.#products.prove() }) };
+      return { started, ...(this.#products && { products: this.#products.report }) };
     },
     productFits: (ask) => this.#productService().fits(ask),
     product: (ask) => this.#productService().add(ask),
@@ -243,23 +245,36 @@ export class QuickService {
     return this.#products;
   }
 
-  #newProducts(host: ResidentHost): ProductService {
-    const { driver, guard, cudaHome, sm, segment } = this.#parts;
-    return new ProductService({
+  #newProducts(host: ResidentHost, ask: ProductsAsk): ProductService {
+    const { driver, device, guard, cudaHome, sm, segment } = this.#parts;
+    const parts: ProductServiceParts = {
       driver,
+      device,
       guard,
       cudaHome,
       major: Math.floor(sm / 10),
       words: this.#words,
       kernel: { without: (meanwhile) => this.#without(host, meanwhile) },
+      block: () => host.block,
       allocate: (bytes) => this.#allocate(bytes),
       end: (queue, sequence, status, stream) => host.endExternal(queue, sequence, status, stream),
+      tend: () => this.#tend(),
       check: (address, bytes) => {
         const from = natural(address, 'address');
         if (from >= segment.deviceAddress && from + bytes <= segment.deviceAddress + segment.bytes) return;
         this.#inside(from, bytes);
       },
-    });
+    };
+    return new ProductService(parts, ask);
+  }
+
+  /** What the thread does between requests, where one of them has to wait for tasks. */
+  #tend(): void {
+    this.look();
+    const now = performance.now();
+    if (now - this.#tendedAt < TEND_MS) return;
+    this.#tendedAt = now;
+    this.watch();
   }
 
   /** Nobody asks in between whether the kernel has left: this thread would. Onlookers see it in the channel. */
