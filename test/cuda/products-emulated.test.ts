@@ -293,6 +293,7 @@ describe.skipIf(NO_EMULATION)(reason('large products on the CPU'), () => {
     for (const { us } of [wayOf(first.device), wayOf(again.device)]) expect(us).toBeUndefined();
     expect(captured()).toEqual([]);
     expect(tried()).toEqual([]);
+    expect(calls('cublasLtCreate')).toEqual([]);
     expect(again.device.ordinary!.state).toMatchObject({ begun: 0, unavailable: undefined });
     // Another driver, device or resident kernel has to be asked anew.
     await gpuos.current()?.shutdown();

@@ -3,8 +3,11 @@
  * and what becomes of it when something goes wrong. Uses the built package and nothing else.
  */
 import assert from 'node:assert/strict';
+import { readdirSync, readFileSync, rmSync } from 'node:fs';
+import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { probe } from '../../dist/backends/cuda/probe.js';
+import { cacheFolder, readFlags } from '../../dist/flags.js';
 import { current, engine, GpuosError, init, tensor } from '../../dist/index.js';
 import { children, generator, guard, rest, rounded, within } from './support.mjs';
 
@@ -14,6 +17,8 @@ const TIMEOUT = { timeout: 60_000 };
 const LIMIT_MS = 10_000;
 /** Large enough for `auto`. */
 const N = 2048;
+const TYPES = ['float32', 'float16', 'bfloat16'];
+const BOTH = [false, true];
 
 const outcome = (promise) =>
   promise.then(
@@ -22,7 +27,7 @@ const outcome = (promise) =>
   );
 
 describe('large products beside the resident kernel', { skip: why === '' ? false : `missing ${why}` }, () => {
-  const measured = {};
+  const measured = { startMs: {} };
   const random = generator(11);
   let watchdog;
   const floats = (n) => Float32Array.from({ length: n }, () => random(2001) / 1000 - 1);
@@ -33,8 +38,36 @@ describe('large products beside the resident kernel', { skip: why === '' ? false
     process.env.GPUOS_CUDA_CUBLAS = mode;
     const from = performance.now();
     const system = init({ device: 'cuda', memoryMib: 1024, ...options });
-    measured[`${mode}StartMs`] ??= Math.round(performance.now() - from);
+    measured.startMs[mode] = [...(measured.startMs[mode] ?? []), Math.round(performance.now() - from)];
     return system;
+  }
+
+  /** What earlier processes found out of forms. */
+  function forget() {
+    const folder = join(cacheFolder(readFlags().home), 'cuda');
+    let names = [];
+    try {
+      names = readdirSync(folder);
+    } catch {
+      // Nothing was kept so far.
+    }
+    for (const name of names) if (readFileSync(join(folder, name)).includes('{"proposed":')) rmSync(join(folder, name));
+  }
+
+  /** One product of each form, and what is known of the forms then. */
+  async function multiplyInEachForm(system) {
+    for (const dtype of TYPES) {
+      const [a, b] = [tensor(floats(N * N), [N, N], dtype), tensor(floats(N * N), [N, N], dtype)];
+      for (const transposeA of BOTH) {
+        for (const transposeB of BOTH) assert.equal(await outcome(data(matmul(a, b, { transposeA, transposeB }))), 'done');
+      }
+      for (const operand of [a, b]) operand.dispose();
+    }
+    return system.device.ordinary.state.report.ways.map(({ dtype, transposedA, transposedB, us = null, ...way }) => ({
+      form: `${dtype} ${transposedA ? 't' : 'n'}${transposedB ? 't' : 'n'}`,
+      us,
+      ...way,
+    }));
   }
 
   before(() => {
@@ -52,17 +85,52 @@ describe('large products beside the resident kernel', { skip: why === '' ? false
     assert.equal(wrong, -1, `${what}: element ${wrong} is ${actual[wrong]}, not ${expected[wrong]}`);
   }
 
-  it('are found to run beside it, and say how long that took to find out', TIMEOUT, async () => {
-    const system = start('always');
-    const { state } = system.device.ordinary;
-    measured.library = state.library;
-    measured.ways = state.report.ways.map(({ dtype, transposedA, transposedB, proposed, refused, us }) =>
-      [dtype, transposedA ? 't' : 'n', transposedB ? 't' : 'n', proposed, refused, us].join(' '),
+  it('are found to run beside it when the first of a form comes, and say how long that took', { timeout: 180_000 }, async () => {
+    forget();
+    const off = start('off');
+    await off.shutdown();
+    const system = start('auto');
+    assert.deepEqual(system.device.ordinary.state.report.ways, []);
+    measured.ways = await multiplyInEachForm(system);
+    const { library, unavailable } = system.device.ordinary.state;
+    measured.library = library;
+    assert.equal(unavailable, undefined);
+    assert.equal(system.device.lost, undefined);
+    await system.shutdown();
+    assert.equal(measured.ways.length, 12);
+    assert.deepEqual(
+      measured.ways.filter(({ remembered }) => remembered),
+      [],
     );
-    measured.prepareMs = state.report.prepareMs;
-    measured.proveMs = state.report.proveMs;
-    assert.equal(state.unavailable, undefined);
-    assert.ok(state.report.ways.filter(({ dtype, us }) => dtype === 'float32' && us !== undefined).length === 4);
+    assert.deepEqual(
+      measured.ways.filter(({ us }) => us === null),
+      [],
+      'forms without a way',
+    );
+  });
+
+  it('are remembered by the next process', { timeout: 180_000 }, async () => {
+    const system = start('auto');
+    measured.again = await multiplyInEachForm(system);
+    await system.shutdown();
+    assert.deepEqual(
+      measured.again.filter(({ remembered }) => !remembered),
+      [],
+    );
+  });
+
+  it('leave what is under way alone while a form is prepared', TIMEOUT, async () => {
+    forget();
+    const system = start('auto', { queues: 2 });
+    const [a, b] = [tensor(floats(N * N), [N, N]), tensor(floats(N * N), [N, N])];
+    const first = await data(matmul(a, b));
+    const products = Array.from({ length: 20 }, () => matmul(a, b));
+    engine().flush();
+    const others = Array.from({ length: 2000 }, () => system.submit({ operator: 'nop', words: [1], queue: 1 }));
+    assert.equal(await outcome(data(matmul(a, b, { transposeB: true }))), 'done');
+    for (const task of others) await within(task.done(), LIMIT_MS, 'a task of the other queue');
+    for (const product of products) assert.deepEqual(await data(product), first);
+    assert.equal(system.device.ordinary.state.begun, 22);
     await system.shutdown();
   });
 
@@ -154,14 +222,22 @@ describe('large products beside the resident kernel', { skip: why === '' ? false
     await system.shutdown();
   });
 
-  it('take about as long beside it as alone', { timeout: 120_000 }, async () => {
+  it('take about as long beside it as alone', { timeout: 180_000 }, async () => {
     const system = start('auto');
-    for (const dtype of ['float32', 'float16']) {
-      const { beside, without, fastest } = system.device.ordinary.measure(dtype, 4096, 3);
-      measured[`${dtype}Us`] = [beside, without, fastest].map((list) => list.map(rounded));
+    measured.measured = {};
+    const failed = [];
+    for (const dtype of TYPES) {
+      try {
+        const times = system.device.ordinary.measure(dtype, 4096, 3);
+        measured.measured[dtype] = Object.fromEntries(Object.entries(times).map(([name, list]) => [name, list.map(rounded)]));
+      } catch (error) {
+        measured.measured[dtype] = error.message;
+        failed.push(dtype);
+      }
     }
     // Each round had the kernel leave and come back.
     assert.equal(await outcome(within(system.submit({ operator: 'nop', words: [1] }).done(), LIMIT_MS, 'nop')), 'done');
     await system.shutdown();
+    assert.deepEqual(failed, []);
   });
 });

@@ -107,6 +107,24 @@ describe.skipIf(NO_COMPILER)(reason('cuBLAS'), () => {
     expect(library.accepts(productOf(64, 64, 64), algorithm!, 4095)).toBe(false);
   });
 
+  it('tells all that it has, in each configuration that it takes, of what goes by our pointers', () => {
+    stand.value('ids', 2);
+    const product = productOf(64, 64, 64);
+    const seen: number[][] = [];
+    library.each(product, WORKSPACE.bytes, ({ bytes, workspaceBytes }) => seen.push([...bytes.subarray(0, 3), workspaceBytes]) > 0);
+    // Of two algorithms, tiles and stages each: one algorithm wants other pointers, one pair of tile and stages is none.
+    expect(seen).toEqual([
+      [10, 15, 7, 4096],
+      [10, 15, 12, 4096],
+      [10, 20, 7, 4096],
+    ]);
+    let count = 0;
+    library.each(product, WORKSPACE.bytes, () => ++count < 2);
+    expect(count).toBe(2);
+    library.each(product, 4095, () => expect.fail('more workspace than there is'));
+    stand.value('ids', 0);
+  });
+
   it.each(['cublasLtCreate', 'cublasLtMatmulAlgoGetHeuristic', 'cublasLtMatmul'])('names the call that failed: %s', (call) => {
     const product = productOf(4, 4, 4);
     const [algorithm] = library.algorithms(product, WORKSPACE.bytes, 1);

@@ -104,7 +104,7 @@ export function probe(options: SearchOptions = {}): CudaProbe {
       libraries.nvml = { ...libraries.nvml, path: undefined, from: undefined, version: undefined };
     }
   }
-  // Large products are done by the resident kernel without it. (That it can be loaded says nothing of whether it runs beside one: the start finds out.)
+  // Large products are done by the resident kernel without it. (That it can be loaded says nothing of whether it runs beside one: the first product of each form finds out.)
   try {
     const opened = new CublasLt(findLibrary('cublas', options), cuda === undefined ? undefined : Math.floor(cuda / 1000));
     loaded('cublas', opened, opened.version);

@@ -21,6 +21,28 @@ it('large products go to the library, those of halves from a quarter of the size
     expect([512, 808, 816, 1024].map((n) => takes(dtype, n))).toEqual([false, false, true, true]);
 });
 
+it('is asked about each form of product once, and again where tasks took too long', () => {
+  const answers = [
+    { fits: false, busy: true },
+    { fits: true, report: { library: { path: 'p', from: '', version: '13.1' }, ways: [], n: 1 } },
+  ];
+  const asked: unknown[] = [];
+  const process = {
+    call: (name: string, ask: unknown) => {
+      asked.push(name, ask);
+      return answers.shift();
+    },
+  } as unknown as DeviceProcess;
+  const options = { mode: 'always', layout: {} as SegmentLayout, base: 0, externalSlot: 0, matmulSlot: 0 } as const;
+  const products = new Products(process, { library: { path: 'p', from: '', version: '13' }, ways: [], n: 1 }, options);
+  expect(products.state.library).toBe('cuBLAS 13 (p)');
+  const view = { shape: [64, 64], dtype: 'float32', strides: [64, 1], offset: 0 } as const;
+  const goes = (): boolean => products.route(lower('matmul', [view, view], [view], {})).product !== undefined;
+  expect([goes(), goes(), goes()]).toEqual([false, true, true]);
+  expect(asked.filter((name) => name === 'productFits')).toHaveLength(2);
+  expect(products.state.library).toBe('cuBLAS 13.1 (p)');
+});
+
 it('a product of halves whose result is to be float32 stays in the kernel', () => {
   expect(takes('float16', 2048, 'float32')).toBe(false);
 });

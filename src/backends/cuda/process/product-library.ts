@@ -239,10 +239,12 @@ export class ProductLibrary {
   /** What can be done without the kernel only: what is remembered is loaded, or else all that may have room beside it. */
   #begin(form: Form): Begun {
     const { driver } = this.#parts;
-    this.#open ??= this.#newOpen();
-    const facts = this.#facts(form);
+    this.#library ??= this.#load();
+    this.#found = described(this.#library);
+    const facts = this.#facts(form, this.#library);
     const known = this.#known.read(facts);
     if (known !== undefined && known.chosen === undefined) return { facts, known, trial: undefined, candidates: NO_CANDIDATES };
+    this.#open ??= this.#newOpen(this.#library);
     const trial = new ProductTrial(driver, this.#open.stream, form, TRIED_N, 'ones');
     try {
       if (known?.chosen !== undefined && this.#loads(trial, known.chosen.algorithm))
@@ -254,20 +256,21 @@ export class ProductLibrary {
     }
   }
 
-  #newOpen(): OpenLibrary {
-    const { driver, major, allocate } = this.#parts;
-    this.#library ??= this.#load();
-    this.#found = described(this.#library);
-    const bytes = major >= 9 ? WORKSPACE_BYTES.large : WORKSPACE_BYTES.small;
-    return new OpenLibrary(this.#library, driver.createStream(), { address: allocate(bytes), bytes });
+  #newOpen(library: CublasLt): OpenLibrary {
+    const { driver, allocate } = this.#parts;
+    const bytes = this.#workspaceBytes;
+    return new OpenLibrary(library, driver.createStream(), { address: allocate(bytes), bytes });
+  }
+
+  get #workspaceBytes(): number {
+    return this.#parts.major >= 9 ? WORKSPACE_BYTES.large : WORKSPACE_BYTES.small;
   }
 
   /** All that decides which way is taken, and whether it is one. */
-  #facts(form: ProductForm): readonly unknown[] {
+  #facts(form: ProductForm, { path, version }: CublasLt): readonly unknown[] {
     const { driver, device, block } = this.#parts;
-    const { path, version } = this.#opened.library;
     const gpu = [driver.deviceName(device), driver.computeCapability(device), leftBeside(driver, device, block())];
-    const library = [path, fileIdentity(path), version, this.#opened.workspaceBytes];
+    const library = [path, fileIdentity(path), version, this.#workspaceBytes];
     return [...gpu, driverIdentity(driver.path), driver.version(), ...library, block(), TRIED_N, formText(form)];
   }
 
