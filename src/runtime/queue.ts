@@ -23,6 +23,14 @@ const OFFSET = {
 } as const;
 const NO_DEPENDENCIES = (NO_QUEUE | (NO_QUEUE << 8) | (NO_QUEUE << 16) | (NO_QUEUE << 24)) >>> 0;
 
+/**
+ * On x86 stores become visible in the order of the program, and V8 keeps the order of stores into one array. So the tag of
+ * the first line needs no fence of its own behind that line: to threads the second tag, which has one, publishes all; a
+ * device that reads single lines finds the first tag behind what it vouches for. Elsewhere each tag is fenced. (A fence
+ * waits until the line is this core's, which a device that has read it makes take long: half of a descriptor's time.)
+ */
+const STORES_IN_ORDER = process.arch === 'x64';
+
 /** How many failed tasks a queue remembers for callers who ask late. */
 const REMEMBERED_FAILURES = 65_536;
 /** Empty looks before the host takes a task of one tile from workers that are awake. */
@@ -350,7 +358,8 @@ export class Queue {
     u32[at + OFFSET.dependencyQueues] = queues;
     if (tiles > 1 && this.#claims !== undefined) this.#clearTiles(this.#claims, tag, tiles);
     u32[at + OFFSET.trace] = tag;
-    Atomics.store(u32, at + OFFSET.tag0, tag);
+    if (STORES_IN_ORDER) u32[at + OFFSET.tag0] = tag;
+    else Atomics.store(u32, at + OFFSET.tag0, tag);
     Atomics.store(u32, at + OFFSET.tag1, tag);
     this.#tail = sequence + 1;
     u32[this.#tailWord] = (tag + 1) >>> 0;
