@@ -1,11 +1,11 @@
 /** The command line itself: help, wrong words, errors and exit codes. What the commands do is tested beside them. */
 import { execFileSync, spawn } from 'node:child_process';
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { gpuos, lastLine } from './command.ts';
+import { COMMAND, gpuos, lastLine } from './command.ts';
 import { compileFakes, NO_COMPILER, reason } from './cuda/fakes.ts';
 
 let folder: string;
@@ -48,6 +48,12 @@ describe('wrong words', () => {
     [['dmeo'], 'Did you mean "demo"?'],
     [['benhc', 'submit'], 'Did you mean "bench"?'],
     [['zebra'], "unknown command 'zebra'"],
+    [['help', 'dmo'], 'Did you mean "demo"?'],
+    [['help', 'zebra'], "unknown command 'zebra'"],
+    [['help', 'demo', 'info'], 'too many arguments'],
+    [['hlep', 'demo'], 'Did you mean "help"?'],
+    [['demo', '--limit', '500', '--all'], "'-a, --all' cannot be used with option '-n, --limit <n>'"],
+    [['bench', '--out', 'rows.jsonl'], '--out needs a suite'],
     [['demo', '--qurey', 'x'], 'Did you mean "--query"?'],
     [['info', '--jsno'], 'Did you mean "--json"?'],
     [['--versoin'], 'Did you mean "--version"?'],
@@ -93,6 +99,8 @@ describe('errors', () => {
     ['GPUOS_INPUT_EMPTY', () => ['--input', file('empty', '')]],
     ['GPUOS_INPUT_EMPTY', () => ['--input', '/dev/null']],
     ['GPUOS_INPUT_BINARY', () => ['--input', '/dev/zero']],
+    ['GPUOS_INPUT_BINARY', () => ['--input', '/dev/urandom']],
+    ['GPUOS_INPUT_EMPTY', () => ['--input', '-']],
     ['GPUOS_INPUT_BINARY', () => ['--input', fileURLToPath(new URL('../dist/backends/wasm/device.wasm', import.meta.url))]],
     ['GPUOS_INPUT_BINARY', () => ['--input', file('binary', Uint8Array.of(1, 0, 2))]],
     ['GPUOS_INPUT_TOO_LARGE', () => ['--input', file('line', 'a'.repeat(9 * 2 ** 20))]],
@@ -143,6 +151,19 @@ describe('errors', () => {
     expect(bad.stderr).toContain('GPUOS_RING=many: expected a power of two from 16 to 65536.');
   });
 
+  it('says what is wrong with an empty name', async () => {
+    expect((await gpuos(['demo', '--input', ''])).stderr).toMatch(/^error: --input needs the name of a file, or - for standard input\. /);
+    expect((await gpuos(['bench', 'submit', '--out', ''])).stderr).toMatch(/^error: --out needs the name of a file\. /);
+  });
+
+  it('refuses a named pipe without a reader as output, rather than to wait for one', async () => {
+    const pipe = join(folder, 'unread');
+    execFileSync('mkfifo', [pipe]);
+    const { code, stderr } = await gpuos(['bench', 'submit', '--out', pipe]);
+    expect(code).toBe(1);
+    expect(stderr).toMatch(/^error: cannot write [^\n]*: nobody reads from it\. \[GPUOS_OUTPUT_UNWRITABLE\] [^\n]+\n$/);
+  });
+
   it('refuses an output file before it measures anything', async () => {
     const { code, stderr } = await gpuos(['bench', 'submit', '--out', join(folder, 'no', 'such', 'folder')]);
     expect(code).toBe(1);
@@ -157,6 +178,77 @@ function preload(name: string, source: string): Record<string, string> {
   writeFileSync(path, source);
   return { NODE_OPTIONS: `--import ${pathToFileURL(path).href}` };
 }
+
+/** In place of its suite, each process sends one row. */
+const ONE_ROW = `const [, file] = process.argv;
+  if (file?.endsWith('suite-process.js')) {
+    process.send({ kind: 'row', row: { name: 'made.up', value: 1, unit: 'ns', device: 'wasm' } }, () =>
+      process.send({ kind: 'done' }, () => process.exit()),
+    );
+    await new Promise(() => {});
+  }`;
+
+describe.skipIf(!existsSync('/dev/full'))('output that cannot be written', () => {
+  const UNWRITABLE = /^(bench: submit\n)?error: stdout cannot be written: ENOSPC[^\n]* \[GPUOS_OUTPUT_UNWRITABLE\] [^\n]+\n$/;
+
+  it.each([
+    [[]],
+    [['--help']],
+    [['--version']],
+    [['help', 'demo']],
+    [['info']],
+    [['info', '--json']],
+    [['bench']],
+    [['bench', '--json']],
+    [['bench', 'submit']],
+    [['bench', 'submit', '--json']],
+    [['demo', '--quiet', '--no-cache', '--limit', '1']],
+    [['demo', '--quiet', '--no-cache', '--limit', '1', '--json']],
+  ])('of gpuos %j is one line and exit code 1', async (args) => {
+    const { code, stderr } = await gpuos(args, { env: preload('one-row', ONE_ROW), stdout: '/dev/full' });
+    expect(stderr).toMatch(UNWRITABLE);
+    expect(code).toBe(1);
+  });
+
+  it('does not hide what was wrong before', async () => {
+    const { code, stderr } = await gpuos(['demo', '--json', '--input', ''], { stdout: '/dev/full' });
+    expect(code).toBe(1);
+    expect(stderr).toMatch(/^error: --input needs [^\n]+\n$/);
+  });
+
+  it('is noticed in a pipe as well, whose errors come later', async () => {
+    const env = preload(
+      'late',
+      `process.stdout._write = (chunk, encoding, done) => setTimeout(done, 20, Object.assign(new Error('EIO: i/o error'), { code: 'EIO' }));
+      process.stdout._writev = undefined;`,
+    );
+    const { code, stderr } = await gpuos(['info'], { env });
+    expect(code).toBe(1);
+    expect(stderr).toMatch(/^error: stdout cannot be written: EIO: i\/o error\. \[GPUOS_OUTPUT_UNWRITABLE\] [^\n]+\n$/);
+  });
+
+  it('ends a bench whose file is full, with the row that it has', async () => {
+    const { code, stdout, stderr } = await gpuos(['bench', 'submit', 'inject', '--json', '--out', '/dev/full'], {
+      env: preload('one-row', ONE_ROW),
+    });
+    expect(code).toBe(1);
+    expect(stderr).toMatch(/^bench: submit\nerror: cannot write \/dev\/full: ENOSPC[^\n]* \[GPUOS_OUTPUT_UNWRITABLE\] [^\n]+\n$/);
+    expect(stdout).toContain('made.up');
+  });
+
+  it('is no error where the reader has gone', async () => {
+    for (const args of [['info'], ['--help'], ['bench']]) {
+      const child = spawn(process.execPath, [COMMAND, ...args], { stdio: ['ignore', 'pipe', 'pipe'] });
+      child.stdout.destroy();
+      let stderr = '';
+      child.stderr.setEncoding('utf8').on('data', (chunk: string) => {
+        stderr += chunk;
+      });
+      const code = await new Promise((resolve) => child.on('close', resolve));
+      expect({ args, code, stderr }).toEqual({ args, code: 0, stderr: '' });
+    }
+  });
+});
 
 describe('a defect of ours', () => {
   const env = () =>

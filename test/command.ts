@@ -1,5 +1,6 @@
 /** Runs the built `gpuos` command as a user would: a process of its own, with a cache of its own. */
 import { spawn, type ChildProcess } from 'node:child_process';
+import { closeSync, openSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 
 export const COMMAND = fileURLToPath(new URL('../dist/cli/index.js', import.meta.url));
@@ -14,6 +15,10 @@ export interface Finished {
 export interface Options {
   readonly env?: Readonly<Record<string, string>>;
   readonly cwd?: string;
+  /** What the command reads; without it, nothing. */
+  readonly stdin?: string;
+  /** A file that stdout goes to, rather than a pipe. */
+  readonly stdout?: string;
   /** Called with everything that stderr has had so far, each time there is more. */
   readonly onStderr?: (text: string, child: ChildProcess) => void;
 }
@@ -25,20 +30,23 @@ function cleanEnvironment(): NodeJS.ProcessEnv {
 
 export async function gpuos(args: readonly string[], options: Options = {}): Promise<Finished> {
   return await new Promise((resolve, reject) => {
+    const file = options.stdout === undefined ? undefined : openSync(options.stdout, 'w');
     const child = spawn(process.execPath, [COMMAND, ...args], {
       env: { ...cleanEnvironment(), ...options.env },
       ...(options.cwd === undefined ? {} : { cwd: options.cwd }),
-      stdio: ['ignore', 'pipe', 'pipe'],
+      stdio: [options.stdin === undefined ? 'ignore' : 'pipe', file ?? 'pipe', 'pipe'],
       // A command that hangs must not outlive its test.
       timeout: 58_000,
       killSignal: 'SIGKILL',
     });
     let stdout = '';
     let stderr = '';
-    child.stdout.setEncoding('utf8').on('data', (chunk: string) => {
+    if (file !== undefined) closeSync(file);
+    child.stdin?.on('error', () => {}).end(options.stdin);
+    child.stdout?.setEncoding('utf8').on('data', (chunk: string) => {
       stdout += chunk;
     });
-    child.stderr.setEncoding('utf8').on('data', (chunk: string) => {
+    child.stderr?.setEncoding('utf8').on('data', (chunk: string) => {
       stderr += chunk;
       options.onStderr?.(stderr, child);
     });

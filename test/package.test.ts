@@ -1,8 +1,8 @@
 /** The package as it is published: its entries, its files, and what its README promises. */
 import { execFileSync } from 'node:child_process';
-import { accessSync, constants, existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { accessSync, constants, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type Example, examplesOf, runExample } from '../scripts/example.mjs';
@@ -12,6 +12,7 @@ const root = fileURLToPath(new URL('..', import.meta.url));
 
 interface Manifest {
   readonly license: string;
+  readonly scripts: Record<string, string>;
   readonly bin: Record<string, string>;
   readonly exports: Record<string, string | { types: string; default: string }>;
   readonly dependencies: Record<string, string>;
@@ -59,6 +60,15 @@ describe('package.json', () => {
     expect(existsSync(join(root, 'node_modules/koffi/build'))).toBe(false);
   });
 
+  it('runs nothing where it is installed, and is built by npm ci and before it is packed', () => {
+    // npm runs these in whoever installs the tarball, or warns of them; the build is not in it.
+    for (const event of ['preinstall', 'install', 'postinstall', 'prepublish', 'preprepare', 'prepare', 'postprepare']) {
+      expect(manifest.scripts).not.toHaveProperty(event);
+    }
+    // The first runs after each change of node_modules, in the root project only.
+    expect(manifest.scripts).toMatchObject({ dependencies: manifest.scripts['build'], prepack: manifest.scripts['build'] });
+  });
+
   it('is licensed as it says', () => {
     expect(manifest.license).toBe('Apache-2.0');
     const text = readFileSync(join(root, 'LICENSE'), 'utf8');
@@ -96,6 +106,30 @@ describe('the tarball', () => {
 
   it('has no sources, tests, test builds or notes of the build', () => {
     expect(files.filter((file) => /\.test\.|\.fault\.|\.hash$|tsbuildinfo|^(src|test|scripts|bench|\.)/.test(file))).toEqual([]);
+  });
+});
+
+describe('npm ci', () => {
+  it('runs the script `dependencies` in the project itself, and not in who installs it', () => {
+    const folder = mkdtempSync(join(tmpdir(), 'gpuos-scripts-'));
+    const npm = (...args: string[]) =>
+      execFileSync('npm', [...args, '--offline', '--no-audit', '--no-fund'], { cwd: folder, encoding: 'utf8', stdio: 'pipe' });
+    const write = (path: string, contents: object) => {
+      mkdirSync(dirname(join(folder, path)), { recursive: true });
+      writeFileSync(join(folder, path), JSON.stringify(contents));
+    };
+    try {
+      const scripts = { dependencies: "node -e \"fs.appendFileSync('ran', process.env.npm_package_name + ' ')\"" };
+      write('inner/package.json', { name: 'inner', version: '1.0.0', scripts });
+      npm('pack', './inner');
+      write('package.json', { name: 'outer', version: '1.0.0', dependencies: { inner: 'file:inner-1.0.0.tgz' }, scripts });
+      npm('install', '--package-lock-only');
+      npm('ci');
+      expect(readFileSync(join(folder, 'ran'), 'utf8')).toBe('outer ');
+      expect(existsSync(join(folder, 'node_modules/inner/ran'))).toBe(false);
+    } finally {
+      rmSync(folder, { recursive: true });
+    }
   });
 });
 

@@ -1,10 +1,11 @@
 #!/usr/bin/env node
 /** The `gpuos` command. Exit codes: 0, 1 for an error that gpuos names, 2 for a wrong command line, 128 + n for a signal. */
-import { Command, CommanderError, InvalidArgumentError } from 'commander';
+import { Command, CommanderError, InvalidArgumentError, Option } from 'commander';
 import { GpuosError } from '../errors.ts';
 import { nearMatchHint } from '../spelling.ts';
 import { SUITES, type SuiteName } from './bench/suite.ts';
 import { DEFAULT_LIMIT, DEFAULT_QUERY, MAX_TOP } from './demo/defaults.ts';
+import { outputFailure, print, watchOutput } from './output.ts';
 import { packageVersion } from './version.ts';
 
 // Commands are imported when they run: `--help` and a wrong word answer without loading TensorFlow.js.
@@ -29,7 +30,7 @@ function buildProgram(finish: (code: number) => void): Command {
     .description('A resident runtime for many small operations: launch once, call forever.')
     .version(packageVersion(), '-V, --version', 'print the version')
     .helpOption('-h, --help', 'show this help')
-    .helpCommand('help [command]', 'show the help of a command')
+    .helpCommand(false)
     .addHelpText(
       'after',
       `
@@ -59,10 +60,15 @@ Flags of the environment (GPUOS_DEVICE, GPUOS_WORKERS, ...) are listed in docs/f
       `what to look for; may be given several times (default: "${DEFAULT_QUERY}")`,
       (text, list: string[] = []) => [...list, text],
     )
-    .option('-i, --input <file>', 'a text file in UTF-8 (default: Moby Dick)')
+    .option('-i, --input <file>', 'a text file in UTF-8, or - for standard input (default: Moby Dick)')
     .option('-k, --top <n>', 'how many passages to show for each query', integerBetween(1, MAX_TOP), 5)
-    .option('-n, --limit <n>', 'how many passages to index, drawn evenly over the text', integerBetween(1, 10_000_000), DEFAULT_LIMIT)
-    .option('-a, --all', 'index every passage')
+    .option(
+      '-n, --limit <n>',
+      'how many passages to index, drawn evenly over the text; what earlier runs have indexed is searched as well',
+      integerBetween(1, 10_000_000),
+      DEFAULT_LIMIT,
+    )
+    .addOption(new Option('-a, --all', 'index every passage').conflicts('limit'))
     .option('--compare', 'measure stock TensorFlow.js as well: 200 sentences on wasm, 20 on cpu')
     .option(
       '--backend <name>',
@@ -81,6 +87,7 @@ Examples:
   gpuos demo
   gpuos demo --query "a storm at sea" --query "the price of whale oil" --top 3
   gpuos demo --input notes.txt --all --query "what to do in a fire"
+  man sh | gpuos demo --input - --query "how to read a line"
   gpuos demo --json --compare
   gpuos demo --device cuda --json
 
@@ -137,10 +144,11 @@ Examples:
       if (wrong !== undefined) {
         throw new UsageError(`unknown suite '${wrong}'; there are ${SUITES.join(', ')}.${nearMatchHint(wrong, SUITES)}`);
       }
+      if (words.length === 0 && options.out !== undefined) throw new UsageError(`--out needs a suite: ${SUITES.join(', ')}.`);
       const { describeSuites, runBench } = await import('./bench/index.ts');
       if (words.length === 0) {
         for (const [name, about] of await describeSuites()) {
-          process.stdout.write(options.json ? `${JSON.stringify({ suite: name, about })}\n` : `${name.padEnd(12)} ${about}\n`);
+          print(options.json ? `${JSON.stringify({ suite: name, about })}\n` : `${name.padEnd(12)} ${about}\n`);
         }
         return finish(0);
       }
@@ -148,30 +156,39 @@ Examples:
       finish(await runBench({ suites, json: options.json === true, out: options.out }));
     });
 
+  // Our own, as commander's answers a wrong word with the help of everything.
+  program
+    .command('help')
+    .description('show the help of a command')
+    .argument('[command]')
+    .addHelpText('after', '\nExamples:\n  gpuos help demo')
+    .action((word: string | undefined) => {
+      const command = word === undefined ? program : program.commands.find((candidate) => candidate.name() === word);
+      if (command === undefined) throw new UsageError(`unknown command '${word}'.${nearMatchHint(word as string, commandNames(program))}`);
+      command.outputHelp();
+    });
+
   for (const command of [program, ...program.commands]) {
     command
       .exitOverride()
       .showSuggestionAfterError(false)
-      .configureOutput({ outputError: () => {} });
+      .configureOutput({ outputError: () => {}, writeOut: print });
   }
   return program;
 }
 
 class UsageError extends Error {}
 
+function commandNames(program: Command): string[] {
+  return program.commands.map((candidate) => candidate.name());
+}
+
 /** A wrong word of the command line, with the word that was probably meant. */
 function usageMessage(program: Command, error: CommanderError): string {
   const message = error.message.replace(/^error: /, '').replace(/[^.?]$/, '$&.');
   const word = /'([^']*)'/.exec(message)?.[1] ?? '';
   const command = program.commands.find((candidate) => candidate.name() === process.argv[2]) ?? program;
-  if (error.code === 'commander.unknownCommand')
-    return (
-      message +
-      nearMatchHint(
-        word,
-        program.commands.map((candidate) => candidate.name()),
-      )
-    );
+  if (error.code === 'commander.unknownCommand') return message + nearMatchHint(word, commandNames(program));
   if (error.code === 'commander.unknownOption') {
     const flags = command.createHelp().visibleOptions(command);
     const hint = nearMatchHint(
@@ -189,7 +206,12 @@ function printError(error: GpuosError, json: boolean): void {
   const text = message.replace(/\s*\n\s*/g, ' ');
   process.stderr.write(`error: ${text}\n`);
   const bare = text.replace(` [${code}] ${remedy}`, '');
-  if (json) process.stdout.write(`${JSON.stringify({ error: { code, message: bare, remedy } })}\n`);
+  if (!json || outputFailure() !== undefined) return;
+  try {
+    print(`${JSON.stringify({ error: { code, message: bare, remedy } })}\n`);
+  } catch {
+    // What was wrong first has been said.
+  }
 }
 
 function asGpuosError(error: unknown, program: Command): { error: GpuosError; exitCode: number } {
@@ -200,17 +222,28 @@ function asGpuosError(error: unknown, program: Command): { error: GpuosError; ex
   return { error: new GpuosError('GPUOS_INTERNAL', message, { cause: error }), exitCode: 1 };
 }
 
-/** Ends the process once everything has been written: a pipe takes output in its own time. */
-function exit(code: number): void {
+/** Ends the process once everything has been written: a pipe takes output in its own time, and may fail only then. */
+function exit(code: number, reported = false): void {
   process.exitCode = code;
-  const leave = () => process.exit(code);
-  process.stdout.write('', () => process.stderr.write('', leave));
+  const leave = () => process.exit(process.exitCode);
+  const written = () => {
+    const failure = outputFailure();
+    if (failure !== undefined && !reported) {
+      printError(failure, false);
+      process.exitCode = 1;
+    }
+    process.stderr.write('', leave);
+  };
+  // The stream tells of an error after it has called back.
+  process.stdout.write('', () => setImmediate(written));
   // A reader that never reads must not keep us.
   setTimeout(leave, 5000).unref();
 }
 
 async function main(): Promise<void> {
+  watchOutput();
   let code = 0;
+  let reported = false;
   const program = buildProgram((result) => {
     code = result;
   });
@@ -224,10 +257,11 @@ async function main(): Promise<void> {
     if (thrown instanceof CommanderError && thrown.code === 'commander.help') return exit(2);
     const { error, exitCode } = asGpuosError(thrown, program);
     printError(error, json);
+    reported = true;
     if (error.code === 'GPUOS_INTERNAL' && process.env['GPUOS_LOG'] === 'debug') process.stderr.write(`${(thrown as Error).stack ?? ''}\n`);
     code = exitCode;
   }
-  exit(code);
+  exit(code, reported);
 }
 
 await main();

@@ -4,6 +4,7 @@ import { chosenDevice } from '../backends/index.ts';
 import { cacheFolder, FLAGS, readFlags } from '../flags.ts';
 import { inspectDevices } from '../index.ts';
 import { BASELINE_PACKAGES, DEMO_PACKAGES, installCommand, resolvePackage, TFJS_PACKAGES } from './demo/packages.ts';
+import { print } from './output.ts';
 import { packageVersion } from './version.ts';
 
 /** Packages that a part of gpuos uses but does not depend on. */
@@ -31,7 +32,7 @@ export async function runInfo(options: { json: boolean }): Promise<number> {
   };
   const cache = cacheFolder(home);
   if (options.json) {
-    process.stdout.write(`${JSON.stringify({ version: packageVersion(), device, devices, packages, machine, flags, cache })}\n`);
+    print(`${JSON.stringify({ version: packageVersion(), device, devices, packages, machine, flags, cache })}\n`);
     return 0;
   }
   const lines = [`gpuos ${packageVersion()}`, '', 'devices'];
@@ -61,6 +62,6 @@ export async function runInfo(options: { json: boolean }): Promise<number> {
     }`,
   );
   lines.push('', 'cache', `  ${cache}`);
-  process.stdout.write(`${lines.join('\n')}\n`);
+  print(`${lines.join('\n')}\n`);
   return 0;
 }

@@ -3,6 +3,7 @@
  * second one ends the process at once. The exit code is the shell's: 128 and the signal's number.
  */
 import { constants } from 'node:os';
+import { isClosedPipe } from './output.ts';
 
 export interface Interrupt {
   /** The exit code once a signal has come, else undefined. */
@@ -24,11 +25,10 @@ export function listenForInterrupt(): Interrupt {
     exitCode = code;
     controller.abort();
   };
-  // A reader that has gone away (`gpuos demo | head -1`) ends the work as well, without an error.
+  // Output that nobody gets ends the work as well: without an error where the reader has gone away (`gpuos demo | head -1`),
+  // and with that of print() otherwise.
   const onStdoutError = (error: NodeJS.ErrnoException) => {
-    if (error.code !== 'EPIPE') throw error;
-    if (exitCode !== undefined) return;
-    exitCode = 128 + constants.signals.SIGPIPE;
+    if (isClosedPipe(error)) exitCode ??= 128 + constants.signals.SIGPIPE;
     controller.abort();
   };
   for (const signal of SIGNALS) process.on(signal, onSignal);
@@ -40,6 +40,7 @@ export function listenForInterrupt(): Interrupt {
     signal: controller.signal,
     release() {
       for (const signal of SIGNALS) process.off(signal, onSignal);
+      process.stdout.off('error', onStdoutError);
     },
   };
 }

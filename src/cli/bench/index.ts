@@ -3,12 +3,13 @@
  * A suite that fails costs only its own remaining rows.
  */
 import { fork } from 'node:child_process';
-import { appendFileSync } from 'node:fs';
+import { appendFileSync, constants } from 'node:fs';
 import { cpus } from 'node:os';
 import { extname } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { GpuosError } from '../../errors.ts';
 import { type Interrupt, listenForInterrupt } from '../interrupt.ts';
+import { print } from '../output.ts';
 import { table } from '../terminal.ts';
 import { commitName } from '../version.ts';
 import { type BenchRow, type BenchSuite, rowProblem, SUITES, type SuiteName } from './suite.ts';
@@ -75,7 +76,7 @@ async function runSuites(options: BenchOptions, interrupt: Interrupt): Promise<n
       const dated: DatedRow = { ...row, suite, date: new Date().toISOString(), ...facts };
       const line = `${JSON.stringify(dated)}\n`;
       rows.push(dated);
-      if (options.json) process.stdout.write(line);
+      if (options.json) print(line);
       if (options.out !== undefined) append(options.out, line);
     });
     if (failure !== undefined && !interrupt.signal.aborted) {
@@ -92,7 +93,7 @@ async function runSuites(options: BenchOptions, interrupt: Interrupt): Promise<n
       row.baseline === undefined ? '' : formatValue(row.baseline),
       row.ours === undefined ? '' : formatValue(row.ours),
     ]);
-    process.stdout.write(`${table(['name', 'value', 'unit', 'device', 'baseline', 'ours'], cells, [1, 4, 5])}\n`);
+    print(`${table(['name', 'value', 'unit', 'device', 'baseline', 'ours'], cells, [1, 4, 5])}\n`);
   }
   if (failures.length > 0) {
     throw new GpuosError('GPUOS_BENCH_FAILED', `${failures.length} of ${options.suites.length} suites failed: ${failures.join(', ')}.`);
@@ -100,30 +101,46 @@ async function runSuites(options: BenchOptions, interrupt: Interrupt): Promise<n
   return interrupt.exitCode ?? 0;
 }
 
+/** As `a`, but a named pipe that nobody reads is an error: to wait for a reader would hold up everything, Ctrl-C included. */
+const APPEND = constants.O_APPEND | constants.O_CREAT | constants.O_WRONLY | (constants.O_NONBLOCK ?? 0);
+
 function append(file: string, text: string): void {
+  if (file === '') throw new GpuosError('GPUOS_OUTPUT_UNWRITABLE', '--out needs the name of a file.');
   try {
-    appendFileSync(file, text);
+    // Its type has no numbers, its documentation has: they are what the names stand for.
+    appendFileSync(file, text, { flag: APPEND as unknown as string });
   } catch (cause) {
-    throw new GpuosError('GPUOS_OUTPUT_UNWRITABLE', `cannot write ${file}: ${(cause as Error).message}.`, { cause });
+    const { code, message } = cause as NodeJS.ErrnoException;
+    const why = code === 'ENXIO' ? 'nobody reads from it' : message;
+    throw new GpuosError('GPUOS_OUTPUT_UNWRITABLE', `cannot write ${file}: ${why}.`, { cause });
   }
 }
 
-/** Runs one suite; what went wrong, if anything. */
+/** Runs one suite; what went wrong, if anything. Throws what `onRow` throws, once the suite's process has ended. */
 async function runSuite(name: SuiteName, signal: AbortSignal, onRow: (row: BenchRow) => void): Promise<string | undefined> {
-  return await new Promise((resolve) => {
+  return await new Promise((resolve, reject) => {
     // Collection on demand is for the memory rows. A suite's own output must not get between the rows on stdout.
     const child = fork(PROCESS_FILE, [name], { execArgv: ['--expose-gc'], stdio: ['ignore', 2, 2, 'ipc'] });
     const stop = () => child.kill('SIGKILL');
     signal.addEventListener('abort', stop, { once: true });
     let failure: string | undefined;
     let done = false;
+    let thrown: unknown;
     child.on('message', (message: SuiteMessage) => {
       if (message.kind === 'done') done = true;
       else if (message.kind === 'failed') failure ??= message.message;
       else {
         const problem = rowProblem(message.row);
-        if (problem === undefined) onRow(message.row);
-        else failure ??= `the row ${String(message.row.name)} is refused: ${problem}`;
+        if (problem !== undefined) failure ??= `the row ${String(message.row.name)} is refused: ${problem}`;
+        else if (thrown === undefined) {
+          try {
+            onRow(message.row);
+          } catch (error) {
+            // A row that cannot be written: what would still be measured is lost as well.
+            thrown = error;
+            stop();
+          }
+        }
       }
     });
     child.on('error', (error) => {
@@ -132,7 +149,8 @@ async function runSuite(name: SuiteName, signal: AbortSignal, onRow: (row: Bench
     child.on('close', (code, killedBy) => {
       signal.removeEventListener('abort', stop);
       if (!done) failure ??= `its process ended early (${killedBy ?? `exit code ${code}`})`;
-      resolve(failure);
+      if (thrown !== undefined) reject(thrown);
+      else resolve(failure);
     });
   });
 }

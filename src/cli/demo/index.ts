@@ -8,6 +8,7 @@ import { chosenDevice } from '../../backends/index.ts';
 import { GpuosError } from '../../errors.ts';
 import { cacheFolder, readFlags } from '../../flags.ts';
 import { listenForInterrupt, type Interrupt } from '../interrupt.ts';
+import { print } from '../output.ts';
 import { Progress, progressStyle, widthOf } from '../terminal.ts';
 import { packageVersion } from '../version.ts';
 import type { BaselineName } from './baseline.ts';
@@ -17,11 +18,11 @@ import { IndexCache, indexKey, PassageIndex } from './index-cache.ts';
 import { BOOK_PACKAGE, bookSource, fileSource, type Source } from './input.ts';
 import { assertPackages, BASELINE_PACKAGES } from './packages.ts';
 import { drawEvenly } from './passages.ts';
-import { type DemoReport, hitLine, reportJson, reportText } from './report.ts';
+import { type DemoReport, hitLine, MIN_TIMED, reportJson, reportText } from './report.ts';
 import { dot, median, TopHits } from './search.ts';
 
 export interface DemoOptions {
-  /** A text file; without it, Moby Dick. */
+  /** A text file, `-` for standard input; without it, Moby Dick. */
   readonly input?: string | undefined;
   readonly queries: readonly string[];
   /** How many passages to show for each query. */
@@ -41,8 +42,6 @@ export interface DemoOptions {
 const MAX_QUERY_LENGTH = 2000;
 /** While it indexes, a crash or a power cut loses no more than this. */
 const SAVE_INTERVAL_MS = 5000;
-/** A median of fewer calls says little; passages are embedded again to reach it. */
-const MIN_TIMED = 20;
 
 /** Throws GPUOS_QUERY_EMPTY for a query without a letter or digit, GPUOS_BAD_OPTION for one that is no query. */
 export function checkQueries(queries: readonly string[]): void {
@@ -66,8 +65,12 @@ export async function runDemo(options: DemoOptions): Promise<number> {
   if (options.compare) assertPackages(Object.keys(BASELINE_PACKAGES), 'GPUOS_BASELINE_UNAVAILABLE');
   const interrupt = listenForInterrupt();
   try {
-    const source = options.input === undefined ? bookSource() : await fileSource(options.input);
+    const source = options.input === undefined ? bookSource() : await fileSource(options.input, interrupt.signal);
     return await new DemoRun(options, source, cacheFolder(home), interrupt, chosenDevice(options.device ?? flag)).run();
+  } catch (error) {
+    // Nothing has been indexed yet where the input was still being read.
+    if (error === interrupt.signal.reason && interrupt.exitCode !== undefined) return interrupt.exitCode;
+    throw error;
   } finally {
     interrupt.release();
   }
@@ -104,38 +107,30 @@ class DemoRun {
     try {
       this.#say(`${this.#source.title} on ${encoder.device.name}: ${chosen.length} of ${passages.length} passages`);
       encoder.resetStatistics();
-      const latencies: number[] = [];
       let embedded = 0;
       const embed = async (text: string) => {
-        const started = performance.now();
-        const vector = await encoder.embed(text);
-        latencies.push(performance.now() - started);
         embedded++;
-        return vector;
+        return await encoder.embed(text);
       };
       for (const query of options.queries) {
         this.#tops.push({ query, vector: await embed(query), top: new TopHits(options.top) });
       }
-      // What the queries cost includes the compilation of every kernel; a median of passages does not.
-      latencies.length = 0;
       this.#searchCached();
+      const cached = this.#index.vectors.size;
       const indexed = await this.#indexMissing(chosen, embed);
-      const indexLatencies = latencies.length;
-      for (const number of drawEvenly(passages.length, Math.max(0, MIN_TIMED - indexLatencies))) {
-        if (this.#interrupt.signal.aborted) break;
-        await embed((passages[number] as { text: string }).text);
-      }
+      const latencies = await this.#latencies(embed);
       const statistics = encoder.statistics();
       const compare = options.compare && !this.#interrupt.signal.aborted ? await this.#compare(encoder) : {};
       const report: DemoReport = {
         options,
         source: this.#source,
         device: encoder.device,
-        sentences: this.#index.vectors.size,
-        missing: chosen.filter((number) => !this.#index.vectors.has(number)).length,
+        sentences: cached + indexed.count,
+        chosen: chosen.length,
+        missing: indexed.left,
         embedded,
         statistics,
-        latencyMsP50: compare['tfjs-wasm']?.oursLatencyMsP50 ?? median(latencies),
+        latency: { ms: median(latencies), samples: latencies.length },
         indexSeconds: indexed.seconds,
         indexedNow: indexed.count,
         firstHitSeconds: this.#firstHitSeconds,
@@ -145,7 +140,7 @@ class DemoRun {
         tops: this.#tops.map(({ query, top }) => ({ query, hits: top.hits })),
       };
       this.#say(`\n${reportText(report, widthOf(process.stdout))}`);
-      if (options.json) process.stdout.write(`${reportJson(report)}\n`);
+      if (options.json) print(`${reportJson(report)}\n`);
     } finally {
       await this.#save();
       // After an error the device may be gone; what was wrong first is what the user has to see.
@@ -156,7 +151,7 @@ class DemoRun {
 
   /** For people: stdout, or stderr where stdout is for the JSON object. */
   #say(text: string): void {
-    if (!this.#options.json) process.stdout.write(`${text}\n`);
+    if (!this.#options.json) print(`${text}\n`);
     else if (!this.#options.quiet) process.stderr.write(`${text}\n`);
   }
 
@@ -210,7 +205,7 @@ class DemoRun {
   async #indexMissing(
     chosen: readonly number[],
     embed: (text: string) => Promise<Float32Array>,
-  ): Promise<{ seconds: number; count: number }> {
+  ): Promise<{ seconds: number; count: number; left: number }> {
     const missing = chosen.filter((number) => !this.#index.vectors.has(number));
     const progress = new Progress('indexing', missing.length, progressStyle(this.#options.quiet));
     const started = performance.now();
@@ -235,7 +230,27 @@ class DemoRun {
     } finally {
       progress.clear();
     }
-    return { seconds: (performance.now() - started) / 1000, count };
+    return { seconds: (performance.now() - started) / 1000, count, left: missing.length - count };
+  }
+
+  /**
+   * What a sentence takes, in ms, one figure for each of MIN_TIMED calls, fewer if interrupted. The same sentences whatever
+   * was cached, each encoded once before: the first of a form includes planning it, and compiling on some devices.
+   */
+  async #latencies(embed: (text: string) => Promise<Float32Array>): Promise<number[]> {
+    const { passages } = this.#source;
+    const drawn = drawEvenly(passages.length, MIN_TIMED).map((number) => (passages[number] as { text: string }).text);
+    const latencies: number[] = [];
+    for (let call = -drawn.length; call < MIN_TIMED; call++) {
+      if (this.#interrupt.signal.aborted) break;
+      const text = drawn[(call + drawn.length) % drawn.length] as string;
+      const started = performance.now();
+      await embed(text);
+      if (call >= 0) latencies.push(performance.now() - started);
+      // For signals, as above; outside of what is timed.
+      await setImmediate();
+    }
+    return latencies;
   }
 
   async #compare(encoder: Encoder): Promise<Partial<Record<BaselineName, Comparison>>> {
@@ -246,10 +261,12 @@ class DemoRun {
       const progress = new Progress(`comparing with ${name}`, total, progressStyle(this.#options.quiet));
       let done = 0;
       try {
-        result[name] = await compareWith(name, encoder, this.#source.passages, {
+        const compared = await compareWith(name, encoder, this.#source.passages, {
           signal: this.#interrupt.signal,
           onSentence: () => progress.update(++done),
         });
+        // Interrupted before the first sentence there is nothing to tell.
+        if (compared.sentences > 0) result[name] = compared;
       } finally {
         progress.clear();
       }

@@ -11,14 +11,17 @@ export interface DemoReport {
   readonly options: DemoOptions;
   readonly source: Source;
   readonly device: EncoderDevice;
-  /** Passages that were searched. */
+  /** Passages that were searched: those that this run drew, and what earlier runs have indexed. */
   readonly sentences: number;
+  /** Passages that this run drew evenly over the text. */
+  readonly chosen: number;
   /** Passages that were chosen but not reached, because the run was interrupted. */
   readonly missing: number;
   /** Calls of the encoder that the statistics are of. */
   readonly embedded: number;
   readonly statistics: Statistics;
-  readonly latencyMsP50: number;
+  /** The median of the calls that were timed. */
+  readonly latency: { readonly ms: number; readonly samples: number };
   readonly indexSeconds: number;
   readonly indexedNow: number;
   readonly firstHitSeconds: number | undefined;
@@ -39,6 +42,42 @@ export function hitLine(source: Source, hit: Hit, place: number, query: string |
   const start = `  ${hit.score.toFixed(3)}  #${place + 1}  `;
   const what = [query === undefined ? '' : `[${truncate(printable(query), 24)}] `, text, section === '' ? '' : `  (${section})`].join('');
   return start + truncate(what, Math.max(20, width - start.length));
+}
+
+/** A median of fewer calls says little. */
+export const MIN_TIMED = 20;
+
+/** With `--compare` the figure that stands beside the baseline's, if it is of enough calls. */
+function latencyOf({ latency, compare }: DemoReport): DemoReport['latency'] {
+  const beside = compare['tfjs-wasm'];
+  if (beside === undefined || beside.sentences < Math.max(MIN_TIMED, latency.samples)) return latency;
+  return { ms: beside.oursLatencyMsP50, samples: beside.sentences };
+}
+
+function medianText(samples: number): string {
+  return samples < MIN_TIMED ? `median of only ${samples}` : `p50 of ${samples}`;
+}
+
+/** Whether what was searched is just what was drawn evenly over the text. */
+function isEvenlyDrawn({ sentences, chosen, missing }: DemoReport): boolean {
+  return missing === 0 && sentences === chosen;
+}
+
+/** How many passages were searched, and which. */
+function searchedText(report: DemoReport): string {
+  const { sentences, chosen, missing } = report;
+  const all = report.source.passages.length;
+  const [count, total] = [integer.format(sentences), integer.format(all)];
+  if (sentences === all) return `${count} passages, all of the text`;
+  if (missing > 0) return `${count} of ${total} passages`;
+  const more = ' (--all takes every one)';
+  if (isEvenlyDrawn(report)) return `${count} passages, drawn evenly from ${total}${more}`;
+  return `${count} of ${total} passages${more}: ${integer.format(chosen)} drawn evenly, ${integer.format(sentences - chosen)} more that earlier runs have indexed`;
+}
+
+function indexedText({ indexedNow, indexSeconds, sentences }: DemoReport): string {
+  const earlier = sentences - indexedNow;
+  return `${integer.format(indexedNow)} in ${indexSeconds.toFixed(1)} s${earlier > 0 ? `; ${integer.format(earlier)} by earlier runs` : ''}`;
 }
 
 function perSentence(report: DemoReport, count: number): number {
@@ -67,13 +106,12 @@ export function reportText(report: DemoReport, width: number): string {
     });
     parts.push(`"${printable(query)}"\n`, hits.length > 0 ? table(['score', 'where', 'passage'], rows) : 'no passage has been indexed', '');
   }
-  const all = source.passages.length;
-  const share = report.sentences < all && !report.interrupted ? `, drawn evenly from ${integer.format(all)} (--all takes every one)` : '';
+  const latency = latencyOf(report);
   const facts: [string, string][] = [
     ['device', device.name],
-    ['searched', `${integer.format(report.sentences)} passages${share}`],
-    ['indexed now', `${integer.format(report.indexedNow)} in ${report.indexSeconds.toFixed(1)} s`],
-    ['latency', `${report.latencyMsP50.toFixed(2)} ms a sentence (p50)`],
+    ['searched', searchedText(report)],
+    ['indexed now', indexedText(report)],
+    ['latency', latency.samples === 0 ? 'not measured' : `${latency.ms.toFixed(2)} ms a sentence (${medianText(latency.samples)})`],
     [
       'a sentence is',
       `${integer.format(perSentence(report, statistics.frameworkOps))} framework operations, ` +
@@ -85,7 +123,7 @@ export function reportText(report: DemoReport, width: number): string {
   for (const [name, { latencyMsP50, ratio, maxAbsDiff, sentences, version }] of Object.entries(compare)) {
     facts.push([
       name,
-      `${latencyMsP50.toFixed(2)} ms (p50 of ${sentences}, tfjs ${version}): ours is ${ratio.toFixed(2)} times as fast, ` +
+      `${latencyMsP50.toFixed(2)} ms (${medianText(sentences)}, tfjs ${version}): ours is ${ratio.toFixed(2)} times as fast, ` +
         `largest difference ${maxAbsDiff.toExponential(1)}`,
     ]);
   }
@@ -105,6 +143,7 @@ function rounded(value: number | undefined, digits = 4): number | null {
 /** The object of `--json`, on one line: the fields that are promised, in their order, then additional ones. */
 export function reportJson(report: DemoReport): string {
   const { statistics, compare, device, source } = report;
+  const latency = latencyOf(report);
   return JSON.stringify({
     job: 'semantic-search',
     device: device.kind,
@@ -112,7 +151,8 @@ export function reportJson(report: DemoReport): string {
     frameworkOpsPerSentence: rounded(perSentence(report, statistics.frameworkOps)),
     nativeShare: rounded(statistics.nativeShare),
     tasksPerSentence: rounded(perSentence(report, statistics.tasks)),
-    latencyMsP50: rounded(report.latencyMsP50),
+    // Left out where an interrupt came before the first call that is timed: it is a number or nothing.
+    ...(latency.samples > 0 ? { latencyMsP50: rounded(latency.ms) } : {}),
     indexSeconds: rounded(report.indexSeconds),
     compare: Object.fromEntries(
       Object.entries(compare).map(([name, { latencyMsP50, maxAbsDiff, oursLatencyMsP50, ratio, sentences, version }]) => [
@@ -139,6 +179,10 @@ export function reportJson(report: DemoReport): string {
     title: source.title,
     passages: source.passages.length,
     indexedNow: report.indexedNow,
+    indexedEarlier: report.sentences - report.indexedNow,
+    drawn: report.chosen,
+    drawnEvenly: isEvenlyDrawn(report),
+    latencySamples: latency.samples,
     firstHitSeconds: rounded(report.firstHitSeconds),
     ringOpsPerSentence: rounded(perSentence(report, statistics.ringOps)),
     metadataOpsPerSentence: rounded(perSentence(report, statistics.metadataOps)),
