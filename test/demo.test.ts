@@ -1,10 +1,11 @@
 /** The main job, run as a user runs it, on our backend and on the stock one that it can be tried with. */
+import { execFileSync, spawn } from 'node:child_process';
 import { mkdtempSync, readdirSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { setTimeout } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { COMMAND, gpuos, lastLine } from './command.ts';
-import { spawn } from 'node:child_process';
 
 interface Report {
   readonly device: string;
@@ -16,6 +17,9 @@ interface Report {
   readonly frameworkOpsPerSentence: number;
   readonly tasksPerSentence: number;
   readonly latencyMsP50: number;
+  readonly latencySamples: number;
+  readonly indexedEarlier: number;
+  readonly drawnEvenly: boolean;
   readonly interrupted: boolean;
   readonly compare: Record<string, { latencyMsP50: number; maxAbsDiff: number; sentences: number }>;
   readonly top: { score: number; text: string; query: string; section: string }[];
@@ -38,6 +42,13 @@ beforeAll(() => {
   writeFileSync(input, TEXT);
 });
 afterAll(() => rmSync(home, { recursive: true }));
+
+/** Until the process has a handler for SIGINT, and a little longer: then it opens and reads its input. */
+async function listens(pid: number): Promise<void> {
+  const caught = () => BigInt(`0x${/^SigCgt:\s*([0-9a-f]+)$/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1]}`);
+  while ((caught() & (1n << 1n)) === 0n || (caught() & (1n << 14n)) === 0n) await setTimeout(20);
+  await setTimeout(300);
+}
 
 const env = () => ({ GPUOS_HOME: home });
 const cached = () => {
@@ -82,6 +93,7 @@ describe.each(['gpuos', 'wasm'])('gpuos demo on backend %s', (backend) => {
       'top',
     ]);
     expect(result).toMatchObject({ job: 'semantic-search', backend, sentences: 6, indexedNow: 6, interrupted: false, compare: {} });
+    expect(result.latencySamples).toBe(20);
     expect(result.device).toBe(backend === 'gpuos' ? 'wasm' : 'tfjs-wasm');
     expect(result.frameworkOpsPerSentence).toBeGreaterThan(200);
     expect(result.latencyMsP50).toBeGreaterThan(0);
@@ -95,7 +107,7 @@ describe.each(['gpuos', 'wasm'])('gpuos demo on backend %s', (backend) => {
 
   it('starts from its cache, and builds a damaged one again', async () => {
     const again = await report('--backend', backend, '--input', input, '--quiet');
-    expect(again).toMatchObject({ sentences: 6, indexedNow: 0 });
+    expect(again).toMatchObject({ sentences: 6, indexedNow: 0, indexedEarlier: 6, latencySamples: 20 });
     expect(again.stderr).toBe('');
     for (const file of cached()) truncateSync(file, 1000);
     const rebuilt = await report('--backend', backend, '--input', input, '--quiet');
@@ -158,6 +170,61 @@ describe('gpuos demo', () => {
     expect(interruptedAt.stderr).toContain('what was indexed is kept');
     const second = await report('--limit', '1', '--quiet');
     expect(second.sentences).toBeGreaterThanOrEqual(first.sentences);
+  });
+
+  it.each([
+    ['SIGINT', 130],
+    ['SIGTERM', 143],
+  ] as const)('ends on %s with %i while its input gives nothing', async (signal, code) => {
+    const pipe = join(home, `pipe-${signal}`);
+    execFileSync('mkfifo', [pipe]);
+    // A named pipe that nobody writes to; standard input that says nothing; both are being read when the signal comes.
+    for (const [path, stdin] of [
+      [pipe, 'ignore'],
+      ['-', 'pipe'],
+      ['/dev/stdin', 'pipe'],
+    ] as const) {
+      const child = spawn(process.execPath, [COMMAND, 'demo', '--quiet', '--input', path], {
+        env: { ...process.env, ...env() },
+        stdio: [stdin, 'pipe', 'pipe'],
+        timeout: 30_000,
+        killSignal: 'SIGKILL',
+      });
+      await listens(child.pid as number);
+      child.kill(signal);
+      expect([path, await new Promise((resolve) => child.on('close', resolve))]).toEqual([path, code]);
+    }
+  });
+
+  it.each(['-', '/dev/stdin'])('reads %s from a socket, a pipe and a file', async (path) => {
+    const args = ['demo', '--json', '--quiet', '--no-cache', '--input', path];
+    const fromSocket = await gpuos(args, { env: env(), stdin: TEXT });
+    expect(JSON.parse(lastLine(fromSocket.stdout))).toMatchObject({ sentences: 6, title: path === '-' ? 'standard input' : 'stdin' });
+    const command = `"${process.execPath}" "${COMMAND}" demo --json --quiet --no-cache --input ${path}`;
+    for (const line of [`cat "${input}" | ${command}`, `${command} < "${input}"`]) {
+      const stdout = execFileSync('bash', ['-c', line], { env: { ...process.env, ...env() }, encoding: 'utf8' });
+      expect(JSON.parse(lastLine(stdout))).toMatchObject({ sentences: 6 });
+    }
+  });
+
+  it('reads the output of a process', () => {
+    const line = `"${process.execPath}" "${COMMAND}" demo --json --quiet --no-cache --input <(sleep 0.2; cat "${input}")`;
+    const stdout = execFileSync('bash', ['-c', line], { env: { ...process.env, ...env() }, encoding: 'utf8' });
+    expect(JSON.parse(lastLine(stdout))).toMatchObject({ sentences: 6 });
+  });
+
+  it('tells what it drew from what earlier runs have indexed', async () => {
+    const text = join(home, 'limits.txt');
+    writeFileSync(text, TEXT.replaceAll('.', ' again.'));
+    const args = ['--input', text, '--quiet', '--limit'];
+    expect(await report(...args, '1')).toMatchObject({ sentences: 1, indexedNow: 1, indexedEarlier: 0, drawnEvenly: true });
+    expect(await report(...args, '2')).toMatchObject({ sentences: 3, indexedNow: 2, indexedEarlier: 1, drawnEvenly: false });
+    const { stdout } = await gpuos(['demo', ...args, '2'], { env: env() });
+    expect(stdout).toMatch(
+      /^searched +3 of \d+ passages \(--all takes every one\): 2 drawn evenly, 1 more that earlier runs have indexed$/m,
+    );
+    expect(stdout).toMatch(/^indexed now +0 in \d+\.\d s; 3 by earlier runs$/m);
+    expect(stdout).toMatch(/^latency .*\(p50 of 20\)$/m);
   });
 
   it('shows hits, a table and the device to people, and no escape codes in a pipe', async () => {

@@ -1,5 +1,7 @@
 import { execFileSync } from 'node:child_process';
 import { mkdirSync, mkdtempSync, openSync, closeSync, ftruncateSync, rmSync, writeFileSync, createWriteStream } from 'node:fs';
+import { once } from 'node:events';
+import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -77,6 +79,41 @@ describe('readText', () => {
     for (const end of ['\n', '\r\n', '\r']) {
       const text = `${half}${end}${half}${end}`;
       expect((await readText(file('lines.txt', text))).length).toBe(text.length);
+    }
+  });
+
+  it('waits for a pipe, however long nobody writes, until it is aborted', async () => {
+    const pipe = join(folder, 'silent');
+    execFileSync('mkfifo', [pipe]);
+    const controller = new AbortController();
+    const read = readText(pipe, controller.signal);
+    setTimeout(() => controller.abort(), 50);
+    await expect(read).rejects.toThrow(expect.objectContaining({ name: 'AbortError' }));
+    // And while a writer is there that says nothing.
+    const second = new AbortController();
+    const started = readText(pipe, second.signal);
+    const writer = createWriteStream(pipe);
+    writer.on('error', () => {});
+    writer.write('Call me', () => setTimeout(() => second.abort(), 50));
+    await expect(started).rejects.toThrow(expect.objectContaining({ name: 'AbortError' }));
+    writer.destroy();
+  });
+
+  it('reads a pipe whose writer comes late', async () => {
+    const pipe = join(folder, 'late');
+    execFileSync('mkfifo', [pipe]);
+    setTimeout(() => createWriteStream(pipe).end('Call me Ishmael.'), 50);
+    expect(await readText(pipe)).toBe('Call me Ishmael.');
+  });
+
+  it('refuses sockets', async () => {
+    const path = join(folder, 'socket');
+    const server = createServer().listen(path);
+    await once(server, 'listening');
+    try {
+      expect(await refusal(path)).toBe('GPUOS_INPUT_UNREADABLE');
+    } finally {
+      server.close();
     }
   });
 
