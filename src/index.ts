@@ -6,6 +6,7 @@ import { engineOf, type Engine } from './tensor/engine.ts';
 import { requireSystem, type System, type SystemOptions, type Task, type TaskRequest } from './runtime/system.ts';
 import { GpuosError } from './errors.ts';
 import * as system from './runtime/system.ts';
+import { formatValue } from './ops/shape.ts';
 import type { TemplateParameters, Template } from './ops/template.ts';
 import type { InjectedOperator } from './runtime/operators.ts';
 import type { DType, Shape } from './ops/define.ts';
@@ -42,7 +43,7 @@ export function engine(): Engine {
  */
 export function fuse(enabled: boolean): void {
   const running = requireSystem();
-  if (typeof enabled !== 'boolean') throw new GpuosError('GPUOS_BAD_OPTION', 'fuse() takes true or false.');
+  if (typeof enabled !== 'boolean') throw new GpuosError('GPUOS_BAD_OPTION', `fuse() takes true or false, not ${formatValue(enabled)}.`);
   running.checkOpen();
   engineOf(running).flush();
   running.fused = enabled;

@@ -39,6 +39,11 @@ describe('nearest', () => {
     expect(nearest('', commands)).toBeUndefined();
   });
 
+  it('never proposes what was typed', () => {
+    expect(nearest('demo', commands)).toBeUndefined();
+    expect(nearest('cast', ['cast', 'cost'])).toBe('cost');
+  });
+
   it('takes a word of any length in bounded time', () => {
     expect(nearest('a'.repeat(1_000_000), commands)).toBeUndefined();
   });

@@ -25,12 +25,13 @@ function plain(word: string): string {
   return word.toLowerCase().replaceAll(/[-_ ]/g, '').slice(0, 64);
 }
 
-/** The candidate nearest to `word`, if one is near: at most a third of its letters (at least one) may differ. */
+/** The candidate nearest to `word`, if one is near: at most a third of its letters (at least one) may differ. Never the word itself. */
 export function nearest(word: string, candidates: Iterable<string>): string | undefined {
   const target = plain(word);
   let found: string | undefined;
   let least = Math.max(1, Math.floor(target.length / 3)) + 1;
   for (const candidate of candidates) {
+    if (candidate === word) continue;
     const distance = editDistance(target, plain(candidate));
     if (distance < least) {
       least = distance;

@@ -245,6 +245,24 @@ describe('template map', () => {
     expect(outcome('map', { inputs, expression })).toBe('GPUOS_BAD_TEMPLATE');
   });
 
+  it('says what is wrong so that it can be put right', () => {
+    const message = (expression: string): string => {
+      try {
+        program(expression);
+      } catch (error) {
+        return (error as GpuosError).message;
+      }
+      return 'taken';
+    };
+    expect(message('(x')).toMatch(/lacks a "\)" at its end\./);
+    expect(message('exp(x y')).toMatch(/lacks a "\)" before "y"\./);
+    expect(message('cast(x)')).toMatch(/has no casts/);
+    // As it is spelt here: with a "-" it would be a difference.
+    expect(message('gelu_tnah(x)')).toMatch(/Did you mean "gelu_tanh"\?/);
+    expect(message('casts(x)')).not.toMatch(/Did you mean "cast"/);
+    expect(() => programFromTemplate('map', { inputs: ['x'], expresion: 'x' } as never)).toThrow(/Did you mean "expression"\?/);
+  });
+
   it('refuses what is too deep, too long or too large, without exhausting the stack', () => {
     const refused = (expression: string) => expect(outcome('map', { inputs: ['x'], expression })).toBe('GPUOS_BAD_TEMPLATE');
     refused('('.repeat(2000));

@@ -24,6 +24,7 @@ export interface TemplateParameters {
   readonly name?: string;
 }
 
+const PARAMETERS: readonly string[] = ['inputs', 'expression', 'name'];
 const MAX_INPUTS = 16;
 const MAX_LENGTH = 4096;
 const MAX_NODES = 256;
@@ -38,6 +39,11 @@ const COMPARISONS: Readonly<Record<string, MapName>> = {
   '!=': 'not-equal',
 };
 
+/** Operations as they are spelt in an expression, where `-` is a minus. */
+const CALLABLE = Object.keys(MAPS)
+  .filter((name) => name !== 'cast')
+  .map((name) => name.replaceAll('-', '_'));
+
 const refuse = (message: string): GpuosError => new GpuosError('GPUOS_BAD_TEMPLATE', message);
 
 /** The program that a template stands for. Inputs and output are contiguous float32 of the same length. @throws GPUOS_BAD_TEMPLATE */
@@ -45,7 +51,7 @@ export function programFromTemplate(template: Template, parameters: TemplatePara
   if (template !== 'map') throw refuse(`There is no template ${formatValue(template)}; there is: map.`);
   if (typeof parameters !== 'object' || parameters === null) throw refuse('Template map needs parameters {inputs, expression}.');
   for (const key of Object.keys(parameters)) {
-    if (!['inputs', 'expression', 'name'].includes(key)) throw refuse(`Template map has no parameter "${key.slice(0, 64)}".`);
+    if (!PARAMETERS.includes(key)) throw refuse(`Template map has no parameter "${key.slice(0, 64)}".${nearMatchHint(key, PARAMETERS)}`);
   }
   const { inputs, expression, name } = parameters;
   if (!Array.isArray(inputs) || inputs.length < 1 || inputs.length > MAX_INPUTS)
@@ -116,8 +122,8 @@ class ExpressionParser {
   }
 
   #expect(token: string): void {
-    if (this.#tokens[this.#at++] !== token)
-      throw refuse(`The expression lacks a "${token}" before "${this.#tokens[this.#at - 1] ?? 'its end'}".`);
+    const found = this.#tokens[this.#at++];
+    if (found !== token) throw refuse(`The expression lacks a "${token}" ${found === undefined ? 'at its end' : `before "${found}"`}.`);
   }
 
   #push(node: ProgramNode): number {
@@ -208,8 +214,8 @@ class ExpressionParser {
 
   #call(name: string): number {
     const op = name.replaceAll('_', '-');
-    if (!Object.hasOwn(MAPS, op) || op === 'cast')
-      throw refuse(`"${name}" is not an element-wise operation.${nearMatchHint(op, Object.keys(MAPS))}`);
+    if (op === 'cast') throw refuse('An expression has no casts: its inputs and its result are float32.');
+    if (!Object.hasOwn(MAPS, op)) throw refuse(`"${name}" is not an element-wise operation.${nearMatchHint(name, CALLABLE)}`);
     this.#expect('(');
     const args = [this.#comparison()];
     while (this.#peek() === ',') {

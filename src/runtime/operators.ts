@@ -1,9 +1,10 @@
 import { CHANGE, FLAG, OPERATOR_SLOTS } from '../abi/status.ts';
-import { programLayout } from '../ops/program.ts';
 import type { Device } from '../backends/backend.ts';
-import { blockNeeds } from '../backends/lowering/needs.ts';
+import { type BlockNeeds, blockNeeds } from '../backends/lowering/needs.ts';
 import { GpuosError } from '../errors.ts';
 import type { Program } from '../ops/program.ts';
+import { formatValue } from '../ops/shape.ts';
+import { Extents } from './extents.ts';
 import { NO_ORDER, type Queue } from './queue.ts';
 
 /** An operator that inject() put into the table. */
@@ -19,8 +20,8 @@ export interface InjectedOperator {
 const MOST_PINNED = OPERATOR_SLOTS - 512;
 
 interface Slot {
-  /** What its descriptor has to hold; undefined: the executor's own. */
-  needs: { readonly pointers: number; readonly words: number } | undefined;
+  /** What its parameter block has to hold, and for a program what it touches; undefined: the executor's own. */
+  needs: BlockNeeds | Extents | undefined;
   readonly id: number;
   readonly name: string;
   readonly builtIn: boolean;
@@ -109,8 +110,11 @@ export class Operators {
     return this.#get(id);
   }
 
-  /** Pointers and words that the operator reads of its descriptor, at least; undefined: no caller may name it. */
-  needs(id: number): { readonly pointers: number; readonly words: number } | undefined {
+  /**
+   * Pointers and words that the operator reads of its parameter block, at least, and for one that was injected what it touches
+   * through them; undefined: no caller may name it.
+   */
+  needs(id: number): BlockNeeds | Extents | undefined {
     return this.#get(id).needs;
   }
 
@@ -118,7 +122,7 @@ export class Operators {
     if (!Number.isInteger(id) || id < 0 || id >= OPERATOR_SLOTS) {
       throw new GpuosError(
         'GPUOS_OPERATOR_OUT_OF_RANGE',
-        `There is no operator ${String(id)}; the table has slots 0 to ${OPERATOR_SLOTS - 1}.`,
+        `There is no operator ${formatValue(id)}; the table has slots 0 to ${OPERATOR_SLOTS - 1}.`,
       );
     }
     const slot = this.#slots[id];
@@ -152,7 +156,7 @@ export class Operators {
     this.reclaimVersions();
     const id = this.#freeSlot();
     const { fn } = this.#host.device.install(this.#host.device.compile(program));
-    const needs = needsOf(program);
+    const needs = new Extents(program);
     const slot: Slot = { id, name, builtIn: false, pinned, plans: 0, signature, fn, version: 1, killed: false, needs };
     this.#slots[id] = slot;
     if (pinned) this.#pinnedCount++;
@@ -229,7 +233,7 @@ export class Operators {
     slot.signature = signature;
     if (!this.#bySignature.has(signature)) this.#bySignature.set(signature, slot);
     slot.fn = fn;
-    slot.needs = needsOf(program);
+    slot.needs = new Extents(program);
     slot.version++;
     const flip = this.#publish(slot);
     this.#retired.push({ fn: old, flip, slot: undefined, positions: undefined });
@@ -287,8 +291,4 @@ export class Operators {
       this.#retired.splice(i, 1);
     }
   }
-}
-
-function needsOf(program: Program): { readonly pointers: number; readonly words: number } {
-  return { pointers: program.inputs.length + program.outputs.length, words: programLayout(program).words };
 }

@@ -216,10 +216,121 @@ describe('submit', () => {
   });
 });
 
+describe('memory that a task may touch', () => {
+  const message = (run: () => unknown): string => {
+    try {
+      run();
+    } catch (error) {
+      if (error instanceof GpuosError && error.code === 'GPUOS_BAD_DESCRIPTOR') return error.message;
+      throw error;
+    }
+    return 'taken';
+  };
+
+  it('is that of the buffers that its pointers point into, and no other', () => {
+    const system = start({ workers: 0 });
+    const operator = system.inject('map', { inputs: ['x'], expression: 'x*0+9' });
+    const [a, o, other] = [system.buffer([1, 2, 3]), system.buffer(3), system.buffer(200_000)];
+    const submit = (from: number, to: number, ...words: number[]) =>
+      message(() => system.submit({ operator, pointers: [from, to], words }).doneSync());
+    expect(submit(a.address, o.address, 100_000)).toMatch(/pointer 0 \(input 0\) is used for 100000 elements; 3 lie from there/);
+    expect(submit(other.address, o.address, 100_000)).toMatch(/pointer 1 \(output 0\) is used for 100000 elements; 3 lie/);
+    // The block behind a buffer is longer than what was asked for: that is nobody's.
+    expect(submit(a.address, o.address, 4)).toMatch(/used for 4 elements; 3 lie/);
+    expect(submit(a.address + 4, o.address, 3)).toMatch(/used for 3 elements; 2 lie/);
+    for (const count of [-1, 2 ** 31, 2 ** 32 - 1]) expect(submit(a.address, o.address, count)).toMatch(/word 0, the number of elements/);
+    for (const count of [0.5, Number.NaN, Infinity, 2 ** 32]) expect(submit(a.address, o.address, count)).toMatch(/not a 32-bit integer/);
+    expect([...o.read(), ...other.read().slice(0, 3)]).toEqual([0, 0, 0, 0, 0, 0]);
+    expect(system.queue(0).depth).toBe(1); // the injection
+    expect(submit(a.address, o.address, 3)).toBe('taken');
+    expect([...o.read()]).toEqual([9, 9, 9]);
+    // Into the middle, and nothing at the end.
+    expect(submit(a.address + 8, other.address + 400, 1)).toBe('taken');
+    expect(submit(a.address + 12, o.address + 12, 0)).toBe('taken');
+    expect([...other.read().slice(99, 102)]).toEqual([0, 9, 0]);
+  });
+
+  it('is not what lies between buffers, nor a buffer that is free', () => {
+    const system = start({ workers: 0 });
+    const operator = system.inject('map', { inputs: ['x'], expression: 'x + 1' });
+    const [a, b] = [system.buffer(3), system.buffer(3)];
+    const submit = (...pointers: number[]) => message(() => system.submit({ operator, pointers, words: [1] }));
+    expect(submit(a.address, a.address + 16)).toMatch(/pointer 1 is \d+, which lies in no buffer/);
+    expect(submit(a.address, b.address)).toBe('taken');
+    b.free();
+    expect(submit(a.address, b.address)).toMatch(/pointer 1 is \d+, which lies in no buffer/);
+    expect(message(() => fill(system, b.address, 3, 1))).toMatch(/pointer 0 is \d+, which lies in no buffer/);
+    // One pointer more than the operator has: the last would not be its output.
+    expect(submit(a.address, a.address, a.address)).toMatch(/3 pointers given; map:x \+ 1 takes 2/);
+  });
+
+  it('is checked by the version of the operator that will run', () => {
+    const system = start({ workers: 0 });
+    const operator = system.inject('map', { inputs: ['x'], expression: 'x + 1' });
+    const x = system.buffer([1, 2]);
+    system.replace(operator, 'map', { inputs: ['x', 'y'], expression: 'x + y' });
+    const submit = (...pointers: number[]) => message(() => system.submit({ operator, pointers, words: [2] }).doneSync());
+    expect(submit(x.address, x.address)).toMatch(/needs 3 pointers/);
+    expect(submit(x.address, x.address, x.address)).toBe('taken');
+    expect([...x.read()]).toEqual([2, 4]);
+  });
+
+  it.each([0, 1])('may be of as many inputs as inject() takes, in queue %i', async (index) => {
+    const system = start({ workers: 1, queues: 2, ring: 16 });
+    const names = Array.from({ length: 16 }, (_, i) => `x${i}`);
+    const operator = system.inject('map', { inputs: names, expression: names.join(' + ') });
+    await system.submit({ operator: 'nop' }).done();
+    const n = 1000;
+    const inputs = names.map((_, i) => system.buffer(Array.from({ length: n }, (_, k) => 2 ** i * (k % 2))));
+    const outputs = Array.from({ length: 40 }, () => system.buffer(n));
+    const held = system.hostHeap.usedBytes;
+    const pointers = inputs.map(({ address }) => address);
+    expect(message(() => system.submit({ operator, pointers, words: [n] }))).toMatch(/needs 17 pointers.*16 and 1 were given/);
+    // More of them than the ring has slots, so that their parameter blocks are used anew.
+    const tasks = outputs.map(({ address }) =>
+      system.submit({ operator, pointers: [...pointers, address], words: [n], tiles: 3, queue: index }),
+    );
+    await Promise.all(tasks.map((task) => task.done()));
+    for (const output of outputs) expect([...new Set(output.read())]).toEqual([0, 65_535]);
+    const last = outputs.at(-1)?.address as number;
+    expect(message(() => system.submit({ operator, pointers: [...pointers, last], words: [n + 1] }))).toMatch(/used for 1001 elements/);
+    system.buffer(1).free();
+    expect(system.hostHeap.usedBytes).toBe(held);
+  });
+});
+
+describe('fields that a task does not have', () => {
+  it('are refused, with the one that was meant', () => {
+    const system = start({ workers: 0 });
+    const first = system.submit({ operator: 'nop' });
+    const refusal = (request: object): string => {
+      try {
+        system.submit(request as never);
+      } catch (error) {
+        return (error as GpuosError).message;
+      }
+      return 'taken';
+    };
+    expect(refusal({ operator: 'nop', dependancies: [first] })).toMatch(
+      /no field "dependancies"\. Did you mean "dependencies"\? \[GPUOS_BAD_DESCRIPTOR\]/,
+    );
+    expect(refusal({ operator: 'nop', tile: 2 })).toMatch(/Did you mean "tiles"/);
+    expect(refusal({ operator: 'nop', params: 256 })).toMatch(/no field "params"/);
+    expect(refusal({ operator: 'nop', wait: 'no' })).toMatch(/wait is "no"; it has to be true or false/);
+    expect(refusal({ operator: 'nopp' })).toMatch(/Did you mean "nop"\?.*GPUOS_UNKNOWN_OPERATOR/);
+    expect(refusal({ operator: 'nop', dependencies: undefined, wait: undefined, tiles: undefined, queue: undefined })).toBe('taken');
+    expect(refusal({ operator: 'nop', dependencies: [first] })).toBe('taken');
+  });
+});
+
 describe('buffers', () => {
   it('refuse what does not fit, and all use once they are free', () => {
     const system = start({ workers: 0 });
     for (const elements of [-1, 0.5, Number.NaN, 2 ** 31]) expect(code(() => system.buffer(elements))).toBe('GPUOS_BAD_OPTION');
+    const held = system.hostHeap.usedBytes;
+    for (const values of [undefined, null, 'abc', [1, '2'], new Array(2), { length: 3 }, BigInt64Array.of(1n), [[1]]])
+      expect(code(() => system.buffer(values as never))).toBe('GPUOS_DTYPE_MISMATCH');
+    expect(system.hostHeap.usedBytes).toBe(held);
     const buffer = system.buffer([1, 2]);
     expect(code(() => buffer.write([1, 2, 3]))).toBe('GPUOS_SHAPE_MISMATCH');
     buffer.write([9]);

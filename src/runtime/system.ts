@@ -1,18 +1,31 @@
 import { INLINE_POINTERS, INLINE_WORDS } from '../abi/descriptor.ts';
-import { MAX_TILES } from '../abi/status.ts';
-import type { Device, MemorySpace, WorkerStatus } from '../backends/backend.ts';
+import type { Device, WorkerStatus } from '../backends/backend.ts';
 import { createDevice } from '../backends/index.ts';
-import { fitsDescriptor } from '../backends/lowering/needs.ts';
 import { GpuosError } from '../errors.ts';
 import { formatValue } from '../ops/shape.ts';
 import { nearMatchHint } from '../spelling.ts';
 import { readFlags } from '../flags.ts';
-import type { Program } from '../ops/program.ts';
+import { MIN_POINTERS, POINTER_BYTES, type Program } from '../ops/program.ts';
 import { programFromTemplate, type Template, type TemplateParameters } from '../ops/template.ts';
 import { type Block, Heap } from './heap.ts';
 import { keepFreedPages } from './host-allocator.ts';
+import { Extents } from './extents.ts';
+import { LiveBuffers } from './live-buffers.ts';
 import { type InjectedOperator, Operators } from './operators.ts';
-import { type Dependency, type Order, Queue } from './queue.ts';
+import { type Dependency, MOST_DEPENDENCIES, NO_ORDER, type Order, Queue } from './queue.ts';
+import {
+  badDescriptor,
+  checkCounts,
+  checkExtents,
+  checkFields,
+  checkList,
+  checkPointers,
+  checkRequest,
+  checkTiles,
+  checkValues,
+  checkWords,
+  integer,
+} from './request.ts';
 
 export interface SystemOptions {
   /** `auto` takes wasm. Default: GPUOS_DEVICE. */
@@ -52,16 +65,18 @@ const OPTIONS = [
 ] as const satisfies readonly (keyof SystemOptions)[];
 
 function checkOptions(options: SystemOptions): void {
-  if (typeof options !== 'object' || options === null) {
-    throw new GpuosError('GPUOS_BAD_OPTION', `init() takes an object of options, not ${formatValue(options)}.`);
-  }
-  for (const name of Object.keys(options)) {
-    if ((OPTIONS as readonly string[]).includes(name)) continue;
-    throw new GpuosError('GPUOS_BAD_OPTION', `init() has no option "${name.slice(0, 64)}".${nearMatchHint(name, OPTIONS)}`);
-  }
-  if (options.fuse !== undefined && typeof options.fuse !== 'boolean') {
-    throw new GpuosError('GPUOS_BAD_OPTION', `fuse is ${formatValue(options.fuse)}; it has to be true or false.`);
-  }
+  checkFields('init()', 'option', options, OPTIONS, 'GPUOS_BAD_OPTION');
+  const { fuse, device, fault } = options;
+  if (fuse !== undefined && typeof fuse !== 'boolean')
+    throw new GpuosError('GPUOS_BAD_OPTION', `fuse is ${formatValue(fuse)}; it has to be true or false.`);
+  if (device !== undefined && typeof device !== 'string')
+    throw new GpuosError('GPUOS_UNKNOWN_DEVICE', `device is ${formatValue(device)}; it has to be the name of one.`);
+  if (fault !== undefined && !(fault instanceof SharedArrayBuffer))
+    throw new GpuosError('GPUOS_BAD_OPTION', `fault is ${formatValue(fault)}; it has to be a SharedArrayBuffer.`);
+}
+
+function checkFunction(call: string, value: unknown): void {
+  if (typeof value !== 'function') throw new GpuosError('GPUOS_BAD_OPTION', `${call} takes a function, not ${formatValue(value)}.`);
 }
 
 /**
@@ -69,6 +84,7 @@ function checkOptions(options: SystemOptions): void {
  * uses it traps, and ends its own task alone.
  */
 const NO_POINTER = 0xffff_fff0;
+const NONE: readonly never[] = [];
 
 /** A submitted task. */
 export interface Task {
@@ -84,9 +100,12 @@ export interface Task {
 export interface TaskRequest {
   /** Id of an operator, what inject() returned, or the name of a built-in device function. */
   readonly operator: number | string | InjectedOperator;
-  /** Addresses of buffers; at most 4 unless `params` is given. */
+  /**
+   * Addresses in buffers: the operator's inputs, then its outputs. All that a task of an injected operator touches through one
+   * has to lie in the one buffer that it points into. For a built-in function at most 4, and how far it goes is not checked.
+   */
   readonly pointers?: readonly number[];
-  /** 32-bit words; at most 7 inline. */
+  /** 32-bit words, of which the first says how many elements; at most 7. */
   readonly words?: readonly number[];
   readonly tiles?: number;
   readonly queue?: number;
@@ -120,13 +139,6 @@ const MAX_QUEUES = 16;
 const DEFAULT_WORKER_SPIN_US = 1000;
 const MAX_SPIN_US = 1_000_000;
 
-function integer(name: string, value: number, min: number, max: number): number {
-  if (!Number.isInteger(value) || value < min || value > max) {
-    throw new GpuosError('GPUOS_BAD_OPTION', `${name} is ${String(value)}; it has to be an integer from ${min} to ${max}.`);
-  }
-  return value;
-}
-
 let running: System | undefined;
 
 /** The running system: a device with its resident executor, queues, memory and operator table. */
@@ -142,6 +154,10 @@ export class System {
   /** Whether recorded operations are fused; set through fuse(). */
   fused: boolean;
   readonly #closing: (() => void)[] = [];
+  readonly #buffers = new LiveBuffers();
+  // The parameter block at hand: a task is written many times a second, and neither list outlives the call.
+  readonly #pointers = new Array<number>(INLINE_POINTERS).fill(NO_POINTER);
+  readonly #words = new Array<number>(INLINE_WORDS).fill(0);
   readonly #firstSequence: number;
   #closed = false;
   #lossListeners: ((event: { worker: number; tiles: number; reason: string | undefined }) => void)[] = [];
@@ -155,8 +171,8 @@ export class System {
     this.#firstSequence = integer('firstSequence', options.firstSequence ?? 0, 0, 2 ** 32 - 1);
     const workers = options.workers ?? flags.workers;
     this.spinUs = options.spinUs ?? flags.spinUs;
-    if (!(this.spinUs >= 0 && this.spinUs <= MAX_SPIN_US)) {
-      throw new GpuosError('GPUOS_BAD_OPTION', `spinUs is ${String(this.spinUs)}; it has to be a number from 0 to ${MAX_SPIN_US}.`);
+    if (!(typeof this.spinUs === 'number' && this.spinUs >= 0 && this.spinUs <= MAX_SPIN_US)) {
+      throw new GpuosError('GPUOS_BAD_OPTION', `spinUs is ${formatValue(this.spinUs)}; it has to be a number from 0 to ${MAX_SPIN_US}.`);
     }
     this.fused = options.fuse ?? flags.fuse;
     this.device = createDevice(options.device ?? flags.device, {
@@ -184,13 +200,15 @@ export class System {
   }
 
   queue(index: number): Queue {
-    const queue = this.queues[index];
-    if (queue === undefined) throw new GpuosError('GPUOS_BAD_OPTION', `There is no queue ${index}; the system has ${this.queues.length}.`);
+    // Also the name of one of the list's own properties is no index.
+    const queue = typeof index === 'number' ? this.queues[index] : undefined;
+    if (queue === undefined)
+      throw new GpuosError('GPUOS_BAD_OPTION', `There is no queue ${formatValue(index)}; the system has ${this.queues.length}.`);
     return queue;
   }
 
   operatorName(slot: number): string {
-    return this.operators.name(slot);
+    return typeof slot === 'number' ? this.operators.name(slot) : `#${formatValue(slot)}`;
   }
 
   /** @throws GPUOS_SHUT_DOWN, GPUOS_DEVICE_LOST */
@@ -202,18 +220,24 @@ export class System {
 
   /** Called when a worker died and was replaced; its task has failed. */
   onWorkerLost(listener: (event: { worker: number; tiles: number; reason: string | undefined }) => void): void {
+    checkFunction('onWorkerLost()', listener);
     this.#lossListeners.push(listener);
   }
 
   /** Called once by shutdown, before anything is released. */
   onClose(listener: () => void): void {
+    checkFunction('onClose()', listener);
     this.#closing.push(listener);
   }
 
-  /** Memory that device and host see, for `elements` 4-byte elements or for these values. @throws GPUOS_OUT_OF_MEMORY */
+  /**
+   * Memory that device and host see, for `elements` 4-byte elements or for these values.
+   * @throws GPUOS_OUT_OF_MEMORY, GPUOS_BAD_OPTION, GPUOS_DTYPE_MISMATCH
+   */
   buffer(values: number | ArrayLike<number>): DeviceBuffer {
     this.checkOpen();
-    const elements = typeof values === 'number' ? integer('elements', values, 0, 2 ** 30) : values.length;
+    if (typeof values !== 'number') checkValues(values);
+    const elements = integer('elements', typeof values === 'number' ? values : values.length, 0, 2 ** 30);
     const queue = this.queue(0);
     queue.refresh();
     const block: Block = this.hostHeap.allocate(elements * 4, queue.mark, true);
@@ -228,6 +252,7 @@ export class System {
       elements,
       write: (source) => {
         check();
+        checkValues(source);
         if (source.length > elements)
           throw new GpuosError('GPUOS_SHAPE_MISMATCH', `${source.length} values do not fit a buffer of ${elements}.`);
         this.device.views().f32.set(source, at);
@@ -239,6 +264,7 @@ export class System {
       free: () => {
         check();
         freed = true;
+        this.#buffers.remove(block.address);
         block.lastUse = queue.tail - 1;
         // The heap looks at queue 0 alone; tasks of the others may still use it.
         const others = this.queues.filter(({ index, depth }) => index > 0 && depth > 0).map((other) => ({ other, last: other.tail - 1 }));
@@ -246,6 +272,7 @@ export class System {
         else this.hostHeap.releaseWhen(block, () => others.every(({ other, last }) => other.isComplete(last) && other.mark > last));
       },
     };
+    this.#buffers.add({ address: block.address, end: block.address + elements * 4 });
     if (typeof values !== 'number') buffer.write(values);
     return buffer;
   }
@@ -257,57 +284,75 @@ export class System {
    */
   submit(request: TaskRequest): Task {
     this.checkOpen();
-    if (typeof request !== 'object' || request === null)
-      throw new GpuosError('GPUOS_BAD_DESCRIPTOR', `submit() takes a task, not ${formatValue(request)}.`);
+    checkRequest(request);
     const operator = this.#operatorId(request.operator);
     const queue = this.queue(request.queue ?? 0);
-    const tiles = request.tiles ?? 1;
-    const bad = (message: string): GpuosError => new GpuosError('GPUOS_BAD_DESCRIPTOR', message);
-    if (!Number.isInteger(tiles) || tiles < 1 || tiles > MAX_TILES)
-      throw bad(`tiles is ${String(tiles)}; it has to be an integer from 1 to ${MAX_TILES}.`);
-    const pointers = request.pointers ?? [];
-    const words = request.words ?? [];
-    if (pointers.length > INLINE_POINTERS) throw bad(`${pointers.length} pointers given; a descriptor holds ${INLINE_POINTERS}.`);
-    if (words.length > INLINE_WORDS) throw bad(`${words.length} words given; a descriptor holds ${INLINE_WORDS}.`);
-    const { memory, hostMemory } = this.device;
-    const within = (space: MemorySpace, address: number): boolean => address >= space.start && address < space.end;
-    for (const pointer of pointers) {
-      if (!Number.isInteger(pointer) || pointer % 4 !== 0 || !(within(memory, pointer) || within(hostMemory, pointer))) {
-        throw bad(`pointer ${String(pointer)} is not an aligned address of the heap.`);
-      }
-    }
-    for (const word of words) {
-      if (!Number.isInteger(word) || word < -(2 ** 31) || word >= 2 ** 32) throw bad(`word ${String(word)} is not a 32-bit integer.`);
-    }
+    const tiles = checkTiles(request.tiles ?? 1);
+    const pointers = request.pointers ?? NONE;
+    const words = request.words ?? NONE;
+    checkList('pointers', pointers, 'GPUOS_BAD_DESCRIPTOR');
+    checkList('words', words, 'GPUOS_BAD_DESCRIPTOR');
     const needs = this.operators.needs(operator);
     const name = this.operators.name(operator);
-    if (needs === undefined) throw bad(`${name} is a part of the executor itself.`);
-    if (!fitsDescriptor(needs)) throw bad(`${name} has a longer parameter block than a descriptor holds; use tensors.`);
-    if (pointers.length < needs.pointers || words.length < needs.words) {
-      throw bad(
-        `${name} needs ${needs.pointers} pointers (inputs, then outputs) and ${needs.words} words (elements first); ${pointers.length} and ${words.length} were given.`,
-      );
-    }
-    const order = this.#order(request.dependencies ?? []);
-    if (request.wait === false && !queue.hasSpace) {
+    if (needs === undefined) throw badDescriptor(`${name} is a part of the executor itself.`);
+    checkCounts(name, needs, pointers.length, words.length);
+    checkPointers(pointers, this.#buffers);
+    checkWords(words);
+    if (needs instanceof Extents) checkExtents(name, needs, pointers, words, tiles, this.#buffers);
+    const order = this.#order(request.dependencies ?? NONE);
+    const { wait } = request;
+    if (wait !== undefined && typeof wait !== 'boolean') throw badDescriptor(`wait is ${formatValue(wait)}; it has to be true or false.`);
+    if (wait === false && !queue.hasSpace) {
       throw new GpuosError('GPUOS_QUEUE_FULL', `All ${queue.slots} slots of queue ${queue.index} are in use.`);
     }
-    // What is not given must not be what the slot held before.
-    const block = [...pointers, ...new Array<number>(INLINE_POINTERS - pointers.length).fill(NO_POINTER)];
-    const sequence = queue.writeInline(
-      operator,
-      tiles,
-      block,
-      [...words, ...new Array<number>(INLINE_WORDS - words.length).fill(0)],
-      order,
-    );
+    const sequence =
+      pointers.length <= INLINE_POINTERS && words.length <= INLINE_WORDS
+        ? this.#writeInline(queue, operator, tiles, pointers, words, order)
+        : this.#writeBlock(queue, operator, tiles, pointers, words, order);
     this.device.ringDoorbell(tiles);
-    return this.task(queue, sequence, operator);
+    return this.#handle(queue, sequence, name);
+  }
+
+  #writeInline(queue: Queue, operator: number, tiles: number, pointers: readonly number[], words: readonly number[], order: Order): number {
+    // What is not given must not be what the slot held before.
+    for (let i = 0; i < INLINE_POINTERS; i++) this.#pointers[i] = i < pointers.length ? (pointers[i] as number) : NO_POINTER;
+    for (let i = 0; i < INLINE_WORDS; i++) this.#words[i] = i < words.length ? (words[i] as number) : 0;
+    return queue.writeInline(operator, tiles, this.#pointers, this.#words, order);
+  }
+
+  /** More pointers or words than a descriptor holds: a block of memory that is free again once the task is complete. */
+  #writeBlock(queue: Queue, operator: number, tiles: number, pointers: readonly number[], words: readonly number[], order: Order): number {
+    const count = Math.max(MIN_POINTERS, pointers.length);
+    const bytes = count * POINTER_BYTES + words.length * 4;
+    const first = this.queue(0);
+    first.refresh();
+    const block = this.hostHeap.allocate(bytes, first.mark, true);
+    const { u32 } = this.device.views();
+    const at = (block.address - this.device.viewBase) / 4;
+    for (let i = 0; i < count; i++) {
+      const pointer = i < pointers.length ? (pointers[i] as number) : NO_POINTER;
+      u32[at + 2 * i] = pointer | 0;
+      u32[at + 2 * i + 1] = (pointer / 2 ** 32) | 0;
+    }
+    for (let i = 0; i < words.length; i++) u32[at + 2 * count + i] = words[i] as number;
+    const sequence = queue.writeDescriptor(operator, tiles, block.address, bytes, order);
+    if (queue === first) {
+      block.lastUse = sequence;
+      this.hostHeap.release(block);
+    } else {
+      this.hostHeap.releaseWhen(block, () => queue.isComplete(sequence) && queue.mark > sequence);
+    }
+    return sequence;
   }
 
   /** A handle on a task that has been written. */
   task(queue: Queue, sequence: number, operator: number): Task {
-    const name = this.operators.name(operator);
+    if (!(queue instanceof Queue)) throw new GpuosError('GPUOS_BAD_OPTION', `task() takes a queue, not ${formatValue(queue)}.`);
+    integer('sequence', sequence, this.#firstSequence, queue.tail - 1);
+    return this.#handle(queue, sequence, this.operatorName(operator));
+  }
+
+  #handle(queue: Queue, sequence: number, operator: string): Task {
     const settle = (): void => {
       const failure = queue.failure(sequence);
       if (failure !== undefined) throw failure;
@@ -315,7 +360,7 @@ export class System {
     return {
       queue: queue.index,
       sequence,
-      operator: name,
+      operator,
       done: async () => {
         await queue.wait(sequence);
         settle();
@@ -328,19 +373,37 @@ export class System {
   }
 
   #operatorId(operator: number | string | InjectedOperator): number {
+    if (typeof operator === 'number') return this.operators.get(operator).id;
     if (typeof operator === 'string') {
       const id = this.device.kernels.get(operator);
-      if (id === undefined) throw new GpuosError('GPUOS_UNKNOWN_OPERATOR', `The device has no function "${operator.slice(0, 64)}".`);
-      return id;
+      if (id !== undefined) return id;
+      const hint = nearMatchHint(operator, this.device.kernels.keys());
+      throw new GpuosError('GPUOS_UNKNOWN_OPERATOR', `The device has no function "${operator.slice(0, 64)}".${hint}`);
     }
-    return this.operators.get(typeof operator === 'number' ? operator : operator.id).id;
+    const id: unknown = (operator as InjectedOperator | null | undefined)?.id;
+    if (typeof operator !== 'object' || typeof id !== 'number')
+      throw new GpuosError(
+        'GPUOS_UNKNOWN_OPERATOR',
+        `An operator is what inject() returns, an id or a name, not ${formatValue(operator)}.`,
+      );
+    return this.operators.get(id).id;
   }
 
   #order(tasks: readonly Task[]): Order {
-    if (tasks.length > 4) throw new GpuosError('GPUOS_BAD_DEPENDENCY', `${tasks.length} dependencies given; a task may have 4.`);
+    if (!Array.isArray(tasks))
+      throw new GpuosError('GPUOS_BAD_DEPENDENCY', `dependencies is ${formatValue(tasks)}; it has to be a list of tasks.`);
+    if (tasks.length === 0) return NO_ORDER;
+    if (tasks.length > MOST_DEPENDENCIES)
+      throw new GpuosError('GPUOS_BAD_DEPENDENCY', `${tasks.length} dependencies given; a task may have ${MOST_DEPENDENCIES}.`);
     const dependencies: Dependency[] = [];
-    for (const task of tasks) {
-      const queue = this.queues[task.queue];
+    for (let i = 0; i < tasks.length; i++) {
+      const task = tasks[i] as Task | null | undefined;
+      if (typeof task !== 'object' || task === null)
+        throw new GpuosError(
+          'GPUOS_BAD_DEPENDENCY',
+          `Dependency ${i} is ${formatValue(task)}; it has to be a task that submit() returned.`,
+        );
+      const queue = typeof task.queue === 'number' ? this.queues[task.queue] : undefined;
       if (
         queue === undefined ||
         !Number.isSafeInteger(task.sequence) ||
@@ -349,7 +412,7 @@ export class System {
       ) {
         throw new GpuosError(
           'GPUOS_BAD_DEPENDENCY',
-          `Task ${String(task.sequence)} of queue ${String(task.queue)} has not been submitted.`,
+          `Task ${formatValue(task.sequence)} of queue ${formatValue(task.queue)} has not been submitted.`,
         );
       }
       if (queue.isComplete(task.sequence)) {
@@ -430,6 +493,9 @@ export class System {
    * their promises reject with GPUOS_SHUT_DOWN. With `drain` what has been submitted completes first.
    */
   async shutdown(options: { readonly drain?: boolean } = {}): Promise<void> {
+    checkFields('shutdown()', 'option', options, ['drain'], 'GPUOS_BAD_OPTION');
+    if (options.drain !== undefined && typeof options.drain !== 'boolean')
+      throw new GpuosError('GPUOS_BAD_OPTION', `drain is ${formatValue(options.drain)}; it has to be true or false.`);
     if (this.#closed) return;
     if (options.drain === true && this.device.lost === undefined) {
       for (const queue of this.queues) if (queue.tail > queue.mark) await queue.wait(queue.tail - 1);

@@ -78,7 +78,8 @@ export class Engine {
 
   #fromHost(values: ArrayLike<number | boolean>, shape: Shape, dtype: DType): Tensor {
     this.system.checkOpen();
-    if (typeof values !== 'object' || values === null || !Number.isInteger(values.length)) {
+    const bigInts = values instanceof BigInt64Array || values instanceof BigUint64Array;
+    if (typeof values !== 'object' || values === null || !Number.isInteger(values.length) || bigInts) {
       throw new GpuosError('GPUOS_DTYPE_MISMATCH', `tensor: ${formatValue(values)} is no list of numbers.`);
     }
     checkShape('tensor', shape);

@@ -64,7 +64,7 @@ export function device(): DeviceDescription {
 
 /**
  * Takes the backend out of tfjs, and shuts the system down if the import started it. Tensors on the backend can no
- * longer be read.
+ * longer be read. A program that goes on without tf.setBackend() is told once which backend tfjs has chosen instead.
  */
 export async function shutdown(): Promise<void> {
   registration.remove();

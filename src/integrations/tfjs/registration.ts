@@ -5,7 +5,7 @@ import { runFallback } from './fallback.ts';
 import { CPU_KERNELS } from './kernel-names.ts';
 import { KERNELS } from './kernels/index.ts';
 import type { RingEngine } from './record.ts';
-import { selectBackend, type TakeoverMode, watchBackend } from './takeover.ts';
+import { selectBackend, type TakeoverMode, warnOfSuccessor, watchBackend } from './takeover.ts';
 import { BACKEND, type KernelConfig, type TensorInfo, tf, tfjsEngine } from './tfjs.ts';
 
 type Run = (backend: Backend, inputs: unknown, attributes: unknown) => TensorInfo | TensorInfo[];
@@ -94,7 +94,11 @@ export function register({ open, mode, warn, inform }: RegistrationOptions): Reg
       lengthen();
       unwatch();
       const engine = tfjsEngine();
-      if (engine.registryFactory[BACKEND]) engine.removeBackend(BACKEND);
+      if (engine.registryFactory[BACKEND]) {
+        const selected = engine.backendName === BACKEND;
+        engine.removeBackend(BACKEND);
+        if (selected) warnOfSuccessor(warn);
+      }
       for (const name of registered.splice(0)) tf.unregisterKernel(name, BACKEND);
     },
   };

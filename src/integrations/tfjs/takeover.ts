@@ -2,7 +2,7 @@
  * Keeps our backend selected. The engine of tfjs is one object for all copies of tfjs in the process, so what another
  * module selects after our import silently wins; we see it by standing in front of the engine's setBackend.
  */
-import { ERRORS } from '../../errors.ts';
+import { ERRORS, GpuosError } from '../../errors.ts';
 import { BACKEND, tfjsEngine } from './tfjs.ts';
 
 export type TakeoverMode = 'warn' | 'force';
@@ -56,4 +56,48 @@ export function watchBackend(mode: TakeoverMode, warn: (message: string) => void
     told = true;
     mode = 'warn';
   };
+}
+
+/**
+ * Once our backend is taken out: if the program goes on without choosing another, tfjs chooses one itself, and its results
+ * would come from elsewhere without a word. `warn` then says which it is. A program that chooses one is told nothing.
+ */
+export function warnOfSuccessor(warn: (message: string) => void): void {
+  const engine = tfjsEngine();
+  const { setBackend, getSortedBackends } = engine;
+  // A version of tfjs that chooses in another way.
+  if (typeof getSortedBackends !== 'function') return;
+  const hooks = [Object.hasOwn(engine, 'setBackend'), Object.hasOwn(engine, 'getSortedBackends')];
+  let chosenByTfjs = false;
+  const sorted = (): string[] => {
+    if (Object.keys(engine.registryFactory).length === 0)
+      throw new GpuosError('GPUOS_SHUT_DOWN', `The tfjs backend "${BACKEND}" has been shut down, and no other is there.`);
+    // tfjs asks for the list only to choose for itself.
+    chosenByTfjs = engine.backendInstance === null;
+    return getSortedBackends.call(engine);
+  };
+  let told = false;
+  const selected = (name: string): Promise<boolean> => {
+    restore();
+    if (chosenByTfjs && !told) {
+      warn(
+        `The tfjs backend "${BACKEND}" has been shut down; TensorFlow.js goes on with "${name}". [GPUOS_SHUT_DOWN] Call tf.setBackend("${name}") after shutdown() if that is meant.`,
+      );
+    }
+    told = true;
+    // Somebody may have wrapped it since; then this one stays below, and only passes calls on.
+    return setBackend.call(engine, name);
+  };
+  const restore = (): void => {
+    if (engine.setBackend === selected) {
+      if (hooks[0]) engine.setBackend = setBackend;
+      else delete (engine as Partial<typeof engine>).setBackend;
+    }
+    if (engine.getSortedBackends === sorted) {
+      if (hooks[1]) engine.getSortedBackends = getSortedBackends;
+      else delete (engine as Partial<typeof engine>).getSortedBackends;
+    }
+  };
+  engine.setBackend = selected;
+  engine.getSortedBackends = sorted;
 }

@@ -53,6 +53,8 @@ export interface EngineInternals {
   registryFactory: Record<string, { factory: () => unknown; priority: number }>;
   setBackend(name: string): Promise<boolean>;
   removeBackend(name: string): void;
+  /** By priority: what the engine asks for when it has to choose a backend itself. */
+  getSortedBackends(): string[];
   moveData(backend: unknown, dataId: object): void;
   runKernel(name: string, inputs: Record<string, TensorInfo>, attrs?: unknown): unknown;
   makeTensorFromTensorInfo(info: TensorInfo): TensorInfo;
