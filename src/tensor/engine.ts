@@ -10,7 +10,7 @@ import { Reading } from './reading.ts';
 import { inDType, Recorder } from './recorder.ts';
 import { shapeInfo, typeOf } from './shape-info.ts';
 import { Submission } from './submission.ts';
-import { NO_INPUTS, Tensor } from './tensor.ts';
+import { Tensor } from './tensor.ts';
 import { Transfers } from './transfers.ts';
 
 export interface EngineCounters {
@@ -93,9 +93,10 @@ export class Engine {
       );
     }
     if (!ArrayBuffer.isView(values)) checkNumbers(values);
-    const tensor = new Tensor(this, typeOf(info, dtype), undefined, NO_INPUTS);
-    if (info.size === 1) tensor.value = isHalf(dtype) ? halfValue(values, 0, dtype) : inDType(Number(values[0]), dtype);
-    else this.#upload(tensor, values);
+    const type = typeOf(info, dtype);
+    if (info.size === 1) return Tensor.leaf(this, type, isHalf(dtype) ? halfValue(values, 0, dtype) : inDType(Number(values[0]), dtype));
+    const tensor = Tensor.leaf(this, type);
+    this.#upload(tensor, values);
     return tensor;
   }
 

@@ -1,5 +1,5 @@
 import type { Storage } from './storage.ts';
-import { NO_INPUTS, type Tensor } from './tensor.ts';
+import type { Tensor } from './tensor.ts';
 
 /**
  * When tensors let go of memory and of what they are made from. A tensor is wanted while the caller has its
@@ -58,16 +58,19 @@ export class Lifetimes {
         if (tensor.handle) tensor.skipped = true;
         continue;
       }
-      const { inputs } = tensor;
-      tensor.inputs = NO_INPUTS;
-      tensor.operation = undefined;
-      for (let k = 0; k < inputs.length; k++) {
-        const input = inputs[k] as Tensor;
-        // One that was recorded is a node that is still to come.
-        if (--input.uses === 0 && !input.handle && input.operation === undefined) this.#discard(input);
-      }
+      const { first, second, extra } = tensor;
+      if (first !== undefined) this.#afterUse(first);
+      if (second !== undefined) this.#afterUse(second);
+      if (extra !== undefined) for (const other of extra.others) this.#afterUse(other);
+      tensor.forgetInputs();
       if (!tensor.handle) this.#releaseStorage(tensor);
     }
+  }
+
+  /** An operation that needed the tensor has run. One that was recorded is a node that is still to come. */
+  #afterUse(input: Tensor): void {
+    input.unuse();
+    if (input.uses === 0 && !input.handle && input.operation === undefined) this.#discard(input);
   }
 
   /** The caller gives the tensor up. */
@@ -78,14 +81,18 @@ export class Lifetimes {
   }
 
   #releaseInputs(tensor: Tensor): void {
-    const { inputs } = tensor;
-    tensor.inputs = NO_INPUTS;
-    tensor.operation = undefined;
-    for (let i = 0; i < inputs.length; i++) {
-      const input = inputs[i] as Tensor;
-      input.uses--;
-      if (input.uses === 0 && !input.handle) this.#discard(input);
-    }
+    const { first, second, extra } = tensor;
+    const others = extra?.others;
+    tensor.forgetInputs();
+    if (first !== undefined) this.#afterGivingUp(first);
+    if (second !== undefined) this.#afterGivingUp(second);
+    if (others !== undefined) for (const other of others) this.#afterGivingUp(other);
+  }
+
+  /** An operation that needed the tensor will not run. */
+  #afterGivingUp(input: Tensor): void {
+    input.unuse();
+    if (input.uses === 0 && !input.handle) this.#discard(input);
   }
 
   /** Nobody can ask for the tensor any more. */

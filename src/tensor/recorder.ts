@@ -20,7 +20,7 @@ import type { Lifetimes } from './lifetime.ts';
 import { NO_ATTRIBUTES, type Named, named, type Operation, operations } from './operations.ts';
 import { type ShapeInfo, shapeInfo, type TensorType, typeOf } from './shape-info.ts';
 import type { Submission } from './submission.ts';
-import { NO_INPUTS, Tensor } from './tensor.ts';
+import { Tensor } from './tensor.ts';
 import { composeView } from './view.ts';
 
 /** What a multiplication and addition of a product takes on one core. */
@@ -73,7 +73,7 @@ export class Recorder {
     const { plain, quickInputs, accepted, toBool } = operator;
     const { type } = x;
     if (quickInputs !== 1 || ((accepted >> type.code) & 1) === 0) return this.apply(operator, [x], NO_ATTRIBUTES)[0] as Tensor;
-    return this.#push(plain, toBool ? typeOf(type.info, 'bool') : type, [x]);
+    return this.#push(plain, toBool ? typeOf(type.info, 'bool') : type, x, undefined);
   }
 
   /** An element-wise operation of two inputs, the quick way; a number is taken as a scalar of the other's dtype. */
@@ -90,7 +90,7 @@ export class Recorder {
     ) {
       return this.apply(operator, [a, b], NO_ATTRIBUTES)[0] as Tensor;
     }
-    return this.#push(plain, toBool ? typeOf(type.info, 'bool') : type, [a, b]);
+    return this.#push(plain, toBool ? typeOf(type.info, 'bool') : type, a, b);
   }
 
   /** Any operator of the library. */
@@ -119,12 +119,12 @@ export class Recorder {
         `${formatValue(value)} is no value of ${dtype}, which the other operand has; cast that first.`,
       );
     }
-    return new Tensor(this.#engine, typeOf(SCALAR, dtype), undefined, NO_INPUTS, inDType(value, dtype));
+    return Tensor.leaf(this.#engine, typeOf(SCALAR, dtype), inDType(value, dtype));
   }
 
   /** The values of a strided tensor in memory of their own. */
   contiguous(tensor: Tensor): Tensor {
-    return this.#push(operations.plain(COPY), tensor.type, [tensor]);
+    return this.#push(operations.plain(COPY), tensor.type, tensor, undefined);
   }
 
   #apply(definition: OperatorDefinition, inputs: readonly Tensor[], attributes: Attributes): Tensor[] {
@@ -144,14 +144,13 @@ export class Recorder {
     const info = shapeInfo(spec.shape);
     if (definition.kind === 'view') return [this.#view(operation, inputs[0] as Tensor, info)];
     if (definition.kind === 'fixed') for (const input of inputs) this.#engine.ensureStorage(input);
-    if (specs.length === 1) return [this.#push(operation, typeOf(info, spec.dtype), inputs)];
+    if (specs.length === 1) return [this.#recorded(Tensor.made(this.#engine, typeOf(info, spec.dtype), operation, inputs))];
     // Several outputs run, and get their memory, together: they are recorded before anything is submitted.
     const outputs: Tensor[] = [];
     for (let output = 0; output < specs.length; output++) {
       const { shape, dtype } = specs[output] as { shape: Shape; dtype: DType };
       const from = output === 0 ? inputs : [outputs[0] as Tensor];
-      const tensor = new Tensor(this.#engine, typeOf(shapeInfo(shape), dtype), operation, from);
-      tensor.siblings = outputs;
+      const tensor = Tensor.made(this.#engine, typeOf(shapeInfo(shape), dtype), operation, from, outputs);
       outputs.push(tensor);
       this.#submission.record(tensor);
     }
@@ -185,15 +184,19 @@ export class Recorder {
     }
   }
 
-  #push(operation: Operation, type: TensorType, inputs: readonly Tensor[]): Tensor {
-    const tensor = new Tensor(this.#engine, type, operation, inputs);
+  /** Records an operation of one input or two. */
+  #push(operation: Operation, type: TensorType, first: Tensor, second: Tensor | undefined): Tensor {
+    return this.#recorded(new Tensor(this.#engine, type, operation, first, second, undefined));
+  }
+
+  #recorded(tensor: Tensor): Tensor {
     this.#submission.record(tensor);
     if (this.#submission.full) this.#submission.submitIfFull([tensor]);
     return tensor;
   }
 
   #cast(x: Tensor, dtype: DType): Tensor {
-    return this.#push(operations.of(operatorByName('cast'), CASTS[dtype]), typeOf(x.info, dtype), [x]);
+    return this.#push(operations.of(operatorByName('cast'), CASTS[dtype]), typeOf(x.info, dtype), x, undefined);
   }
 
   /**
@@ -208,18 +211,18 @@ export class Recorder {
     this.#submission.submitEarly();
     const alone = bias === undefined && (activation === undefined || activation === 'none');
     const type = typeOf(info, alone ? a.dtype : 'float32');
-    let result = this.#push(operations.of(definition, plain), type, [a, b]);
+    let result = this.#push(operations.of(definition, plain), type, a, b);
     const inner = a.info.dims[a.rank - (attributes['transposeA'] === true ? 2 : 1)] as number;
     this.#submission.countProduct(info.size * inner * PRODUCT_NS);
     if (bias !== undefined) {
       const added = isHalf(bias.dtype) ? this.#cast(bias, 'float32') : bias;
       result.handle = false;
-      result = this.#push(named('add').plain, type, [result, added]);
+      result = this.#push(named('add').plain, type, result, added);
       if (added !== bias) this.#lifetimes.dispose(added);
     }
     if (activation !== undefined && activation !== 'none') {
       result.handle = false;
-      result = this.#push(named(activation).plain, type, [result]);
+      result = this.#push(named(activation).plain, type, result, undefined);
     }
     if (result.dtype !== a.dtype) {
       result.handle = false;
@@ -232,21 +235,19 @@ export class Recorder {
     const type = typeOf(info, x.dtype);
     if (x.value !== undefined && x.storage === undefined) {
       if (info.size === 1) {
-        const tensor = new Tensor(this.#engine, type, undefined, NO_INPUTS);
-        tensor.value = x.value;
-        return tensor;
+        return Tensor.leaf(this.#engine, type, x.value);
       }
       this.#engine.ensureStorage(x);
     }
     if (x.storage !== undefined) {
       const view = composeView(operation.definition.name, operation.attributes, x.info, x, info);
       if (view !== undefined) {
-        const tensor = new Tensor(this.#engine, type, undefined, NO_INPUTS);
+        const tensor = Tensor.leaf(this.#engine, type);
         this.#lifetimes.settle(tensor, x.storage.retain(), view.strides, view.offset);
         return tensor;
       }
     }
-    return this.#push(operation, type, [x]);
+    return this.#push(operation, type, x, undefined);
   }
 
   /** What the composite that is being expanded has recorded so far. */

@@ -16,6 +16,11 @@ const NEEDED = 4;
 const STATE_BITS = 3;
 const STATES_A_WORD = 8;
 
+/** Integers of an operation of at most two inputs: the operation, the type, the shape of the entry, and the inputs. */
+const MOST_WORDS = 5;
+/** In the third of them: how many inputs there are, above which output it is. */
+const INPUTS_SHIFT = 4;
+
 let windows = 0;
 const strideIds = new Interner();
 
@@ -73,30 +78,69 @@ export class Recording {
 
   /** Numbers a new node. Its inputs that are unfinished, from before the last flush, are recorded with it. */
   add(tensor: Tensor): void {
-    const { inputs } = tensor;
-    const operation = tensor.operation as Operation;
-    for (let i = 0; i < inputs.length; i++) {
-      const input = inputs[i] as Tensor;
-      if (input.window !== this.#window) this.#number(input);
+    if (tensor.extra !== undefined) {
+      this.#addAny(tensor, tensor.extra.others.length);
+      return;
     }
-    if (operation.isProduct) this.#countProduct(inputs[1] as Tensor);
-    tensor.window = this.#window;
+    const { first, second } = tensor;
+    const operation = tensor.operation as Operation;
+    if (first !== undefined && !this.#has(first)) this.#number(first);
+    if (second !== undefined && !this.#has(second)) this.#number(second);
+    if (operation.isProduct) this.#countProduct(second as Tensor);
     tensor.index = this.#count;
     this.nodes[this.#count++] = tensor;
-    if (this.#recorded + 3 + inputs.length > this.#tape.words.length) this.#tape.grow();
+    if (this.#recorded + MOST_WORDS > this.#tape.words.length) this.#tape.grow();
+    const tape = this.#tape.words;
+    const at = this.#recorded;
+    tape[at] = operation.id;
+    tape[at + 1] = tensor.type.id;
+    if (first === undefined) {
+      tape[at + 2] = 0;
+      this.#recorded = at + 3;
+      return;
+    }
+    tape[at + 3] = first.index;
+    if (second === undefined) {
+      tape[at + 2] = 1 << INPUTS_SHIFT;
+      this.#recorded = at + 4;
+      return;
+    }
+    tape[at + 2] = 2 << INPUTS_SHIFT;
+    tape[at + 4] = second.index;
+    this.#recorded = at + 5;
+  }
+
+  /** The same for any number of inputs and outputs. */
+  #addAny(tensor: Tensor, others: number): void {
+    const count = tensor.inputCount;
+    for (let i = 0; i < count; i++) {
+      const input = tensor.input(i);
+      if (!this.#has(input)) this.#number(input);
+    }
+    const operation = tensor.operation as Operation;
+    if (operation.isProduct) this.#countProduct(tensor.second as Tensor);
+    tensor.index = this.#count;
+    this.nodes[this.#count++] = tensor;
+    while (this.#recorded + MOST_WORDS + others > this.#tape.words.length) this.#tape.grow();
     const tape = this.#tape.words;
     let at = this.#recorded;
     tape[at] = operation.id;
     tape[at + 1] = tensor.type.id;
-    tape[at + 2] = (inputs.length << 4) | tensor.output;
+    tape[at + 2] = (count << INPUTS_SHIFT) | tensor.output;
     at += 3;
-    for (let i = 0; i < inputs.length; i++) tape[at++] = (inputs[i] as Tensor).index;
+    for (let i = 0; i < count; i++) tape[at++] = tensor.input(i).index;
     this.#recorded = at;
+  }
+
+  /** Whether the tensor has a number here. */
+  #has(tensor: Tensor): boolean {
+    const { index } = tensor;
+    return (index < 0 ? this.externals[~index] : this.nodes[index]) === tensor;
   }
 
   /** Records an unfinished tensor, after what it is made from, unless that has been done. */
   include(tensor: Tensor): void {
-    if (tensor.window === this.#window) return;
+    if (this.#has(tensor)) return;
     this.add(tensor);
     // An operator's outputs go together; one that nobody can ask for stays out, and the planner makes room for it.
     const { siblings } = tensor;
@@ -109,7 +153,6 @@ export class Recording {
       this.include(input);
       return;
     }
-    input.window = this.#window;
     input.index = ~this.#externals;
     this.externals[this.#externals++] = input;
   }
@@ -199,7 +242,7 @@ export class Recording {
       generic.put((sizes.shape(info).id << 3) | ((recorded[at + 1] as number) & 7));
       generic.put(shape);
       at += 3;
-      for (const end = at + (shape >> 4); at < end; at++) generic.put(recorded[at] as number);
+      for (const end = at + (shape >> INPUTS_SHIFT); at < end; at++) generic.put(recorded[at] as number);
     }
     for (let i = 0; i < this.#externals; i++) this.#putExternal(generic, this.externals[i] as Tensor, sizes);
     this.#putStates(generic);
@@ -219,7 +262,7 @@ export class Recording {
       nodes.push({
         definition,
         attributes,
-        inputs: tensor.inputs.map(({ index }) => (index < 0 ? index : (numbers[index] as number))),
+        inputs: inputNumbers(tensor, numbers),
         info: sizes?.shape(tensor.info) ?? tensor.info,
         dtype: tensor.dtype,
         needed: (state & NEEDED) !== 0,
@@ -242,6 +285,15 @@ export class Recording {
 /** It is recorded, and has not been computed. */
 export function isUnfinished(tensor: Tensor): boolean {
   return tensor.operation !== undefined && tensor.storage === undefined;
+}
+
+function inputNumbers(tensor: Tensor, numbers: Int32Array): number[] {
+  const inputs: number[] = [];
+  for (let i = 0; i < tensor.inputCount; i++) {
+    const { index } = tensor.input(i);
+    inputs.push(index < 0 ? index : (numbers[index] as number));
+  }
+  return inputs;
 }
 
 function describe(input: Tensor, sizes: Sizes | undefined): GraphExternal {
@@ -280,7 +332,7 @@ function relateStrides(input: Tensor, sizes: Sizes): void {
 /** Views whose strides are no products of sizes have no generic form. (An offset is only asked whether it is 0.) */
 function relateView(tensor: Tensor, sizes: Sizes): void {
   const { definition, attributes } = tensor.operation as Operation;
-  if (definition.name === 'reshape') sizes.relate((tensor.inputs[0] as Tensor).info, tensor.info);
+  if (definition.name === 'reshape') sizes.relate((tensor.first as Tensor).info, tensor.info);
   else if (definition.name === 'reverse') sizes.giveUp();
   else if (definition.name === 'strided-slice') {
     if ((attributes['strides'] as readonly number[]).some((step) => step !== 1)) sizes.giveUp();

@@ -55,8 +55,9 @@ export class Submission {
 
   /** Records an operation. */
   record(tensor: Tensor): void {
-    const { inputs } = tensor;
-    for (let i = 0; i < inputs.length; i++) (inputs[i] as Tensor).uses++;
+    tensor.first?.use();
+    tensor.second?.use();
+    if (tensor.extra !== undefined) for (const other of tensor.extra.others) other.use();
     this.#recording.add(tensor);
   }
 

@@ -35,13 +35,25 @@ const RELU = named('relu');
 const GELU = named('gelu');
 const SILU = named('silu');
 
-// Bits of `Tensor.state`.
+/** What few tensors have. */
+interface Extra {
+  /** The value of a leaf of one element that the host knows. */
+  value: number | undefined;
+  /** Inputs from the third on. */
+  others: readonly Tensor[];
+  /** All outputs of its operator, where that has several. */
+  siblings: readonly Tensor[] | undefined;
+}
+
+// Bits of `Tensor.state`; above them it counts uses.
 const HANDLE = 1;
 const CONSTANT = 2;
 const SKIPPED = 4;
 const TRACKED = 8;
 const WATCHED = 16;
 const KEPT = 32;
+const USE = 64;
+const USES_SHIFT = 6;
 
 /**
  * A lazy tensor. An operation on tensors is recorded and nothing runs until a value is needed; then
@@ -55,30 +67,47 @@ export class Tensor {
   /** @internal */ declare readonly engine: Engine;
   /** @internal Shape and dtype. */ declare readonly type: TensorType;
   /** @internal What makes it; undefined for a leaf, and once it has run. */ declare operation: Operation | undefined;
-  /** @internal */ declare inputs: readonly Tensor[];
-  /** @internal All outputs of its operator, where that has several. */ declare siblings: readonly Tensor[] | undefined;
+  // Inputs are fields, as most operations have one or two: a list would be a third of what recording allocates.
+  /** @internal Its first input. */ declare first: Tensor | undefined;
+  /** @internal Its second input. */ declare second: Tensor | undefined;
+  /** @internal */ declare extra: Extra | undefined;
   /** @internal Memory, once it has any. */ declare place: Place | undefined;
-  /** @internal The value of a leaf of one element that the host knows. */ declare value: number | undefined;
   /** @internal */ declare state: number;
-  /** @internal Recorded operations that need it and have not run. */ declare uses: number;
-  /** @internal The recording that it is numbered in, and its number there; ~k: external k. */ declare window: number;
-  /** @internal */ declare index: number;
+  /** @internal Its number in the recording that numbered it last; ~k: external k. */ declare index: number;
   /** @internal The one made before it in the same scope. */ declare below: Tensor | undefined;
 
   /** @internal */
-  constructor(engine: Engine, type: TensorType, operation: Operation | undefined, inputs: readonly Tensor[], value?: number) {
+  constructor(
+    engine: Engine,
+    type: TensorType,
+    operation: Operation | undefined,
+    first: Tensor | undefined,
+    second: Tensor | undefined,
+    extra: Extra | undefined,
+  ) {
     this.engine = engine;
     this.type = type;
     this.operation = operation;
-    this.inputs = inputs;
-    this.siblings = undefined;
+    this.first = first;
+    this.second = second;
+    this.extra = extra;
     this.place = undefined;
-    this.value = value;
     this.state = HANDLE;
-    this.uses = 0;
-    this.window = 0;
     this.index = 0;
     this.below = undefined;
+  }
+
+  /** @internal One that nothing recorded makes. */
+  static leaf(engine: Engine, type: TensorType, value?: number): Tensor {
+    const extra = value === undefined ? undefined : { value, others: NO_INPUTS, siblings: undefined };
+    return new Tensor(engine, type, undefined, undefined, undefined, extra);
+  }
+
+  /** @internal What an operation with any number of inputs makes; `siblings`: with these. */
+  static made(engine: Engine, type: TensorType, operation: Operation, inputs: readonly Tensor[], siblings?: readonly Tensor[]): Tensor {
+    const others = inputs.length > 2 ? inputs.slice(2) : NO_INPUTS;
+    const extra = others === NO_INPUTS && siblings === undefined ? undefined : { value: undefined, others, siblings };
+    return new Tensor(engine, type, operation, inputs[0], inputs[1], extra);
   }
 
   get dtype(): DType {
@@ -90,9 +119,54 @@ export class Tensor {
     return this.type.info;
   }
 
+  /** @internal See Extra. */
+  get value(): number | undefined {
+    return this.extra?.value;
+  }
+
+  /** @internal See Extra. */
+  get siblings(): readonly Tensor[] | undefined {
+    return this.extra?.siblings;
+  }
+
   /** @internal Which output of its only input it is; 0: it is a value of its own. */
   get output(): number {
     return this.siblings === undefined ? 0 : this.siblings.indexOf(this);
+  }
+
+  /** @internal */
+  get inputCount(): number {
+    if (this.first === undefined) return 0;
+    if (this.second === undefined) return 1;
+    return this.extra === undefined ? 2 : 2 + this.extra.others.length;
+  }
+
+  /** @internal Input `i`, below inputCount. */
+  input(i: number): Tensor {
+    return (i === 0 ? this.first : i === 1 ? this.second : this.extra?.others[i - 2]) as Tensor;
+  }
+
+  /** @internal It has run, or nobody can ask for it: it forgets what it is made from. */
+  forgetInputs(): void {
+    this.operation = undefined;
+    this.first = undefined;
+    this.second = undefined;
+    if (this.extra !== undefined) this.extra.others = NO_INPUTS;
+  }
+
+  /** @internal Recorded operations that need it and have not run. */
+  get uses(): number {
+    return this.state >> USES_SHIFT;
+  }
+
+  /** @internal One more recorded operation needs it. */
+  use(): void {
+    this.state += USE;
+  }
+
+  /** @internal One of them has run. */
+  unuse(): void {
+    this.state -= USE;
   }
 
   /** @internal */
