@@ -21,8 +21,19 @@ export interface Chain {
   readonly split: number;
 }
 
+/** Who can draft a task of a kernel anew, split into another number of rows. */
+interface Redraft {
+  withRows(task: Task, rows: number): Task | undefined;
+}
+
+const chainOfOne = (task: Task): Chain => ({ stages: [task], units: task.units, split: task.aligned === undefined ? 0 : task.split });
+
 /** Groups tasks, given in an order in which each comes after those that it reads from, into chains in such an order. */
-export function formChains(tasks: readonly Task[], enabled: boolean): Chain[] {
+export function formChains(tasks: Task[], enabled: boolean, redraft: Redraft): Chain[] {
+  return tasks.length === 1 ? [chainOfOne(tasks[0] as Task)] : joined(tasks, enabled, redraft);
+}
+
+function joined(tasks: Task[], enabled: boolean, redraft: Redraft): Chain[] {
   const writer = new Map<number, number>(); // value -> task
   const chainOf: number[] = [];
   const chains: (Chain | undefined)[] = [];
@@ -69,7 +80,7 @@ export function formChains(tasks: readonly Task[], enabled: boolean): Chain[] {
         const chain = chains[id] as Chain;
         if (chain.split === 0 || chain.units < MIN_UNITS || chain.stages.length >= MAX_STAGES) continue;
         const fits = task.split === chain.split && task.aligned !== undefined;
-        const fitted = fits ? task : chain.split > 0 ? task.withRows?.(chain.split) : undefined;
+        const fitted = fits ? task : chain.split > 0 ? redraft.withRows(task, chain.split) : undefined;
         if (fitted === undefined || fitted.aligned === undefined || fitted.split !== chain.split) continue;
         if (!onlyAligned(fitted, chain)) continue;
         // Whatever else it reads must not come from what comes after the chain.
@@ -80,10 +91,9 @@ export function formChains(tasks: readonly Task[], enabled: boolean): Chain[] {
         break;
       }
     }
-    if (joined === undefined)
-      joined = chains.push({ stages: [task], units: task.units, split: task.aligned === undefined ? 0 : task.split }) - 1;
+    if (joined === undefined) joined = chains.push(chainOfOne(task)) - 1;
     chainOf.push(joined);
-    if (task !== original) (tasks as Task[])[index] = task;
+    if (task !== original) tasks[index] = task;
     for (const node of task.writes) writer.set(node, index);
   });
 

@@ -4,7 +4,7 @@ import type { DType } from '../ops/define.ts';
 import { elementBytes } from '../ops/dtype.ts';
 import { matmulSizes } from '../ops/matrix.ts';
 import type { Access } from './access.ts';
-import type { Emission, Extents, Variant } from './emission.ts';
+import type { Extents, Kernel, Variant } from './emission.ts';
 import { accessOf, type Operand, reductionOf } from './fusion.ts';
 import { type Graph, type GraphNode, isExternal } from './graph.ts';
 import { shapeInfo, type ShapeInfo } from './shape-info.ts';
@@ -14,22 +14,23 @@ import { composeView, isContiguous } from './view.ts';
 /** A device function and what it works on, before it has addresses or a place in the order. */
 export interface Task {
   /** A built-in function's name, or a kernel's program, which may have to be injected. */
-  readonly function: string | { readonly variant: Variant; readonly name: string };
+  readonly function: string | Variant;
   readonly units: number;
   /** See Chain.split. */
   readonly split: number;
   readonly costNs: number;
   readonly pointers: readonly ({ readonly ref: number; readonly offset: number } | undefined)[];
+  /** See Emission. */
   readonly words: readonly number[];
-  readonly scalars: Emission['scalars'];
+  readonly scalars: readonly number[];
   /** Values that it makes. */
   readonly writes: readonly number[];
   /** See KernelCall.aligned; indices of `pointers`. */
   readonly aligned: readonly number[] | undefined;
   /** See KernelCall.product. */
-  readonly product?: MatrixProduct | undefined;
-  /** The same task split into this many rows, if it can be. */
-  readonly withRows?: (rows: number) => Task | undefined;
+  readonly product: MatrixProduct | undefined;
+  /** What it was drafted of, where it might as well be split into another number of rows (see Drafting.withRows). */
+  readonly kernel: Kernel | undefined;
 }
 
 /** A constant matrix to be brought into the order that matmul reads fastest, once. */
@@ -43,13 +44,15 @@ export interface Packing {
 
 /** A product of fewer rows than this reads its matrix once either way, so packing gains nothing. */
 const PACKING_ROWS = 4;
+const NO_SCALARS: readonly number[] = [];
+
 /** Turns a structure into tasks at given sizes. Values are numbered: graph nodes, then the planner's copies; ~k: external k, then packings. */
-export class Drafting {
+export class Drafting implements Extents {
   readonly #device: Device;
   readonly #instance: Instance;
   readonly #graph: Graph;
-  /** Operands of nodes that were asked for. */
-  readonly #operands: (Operand | undefined)[];
+  /** Nodes that are views of others, as far as they were asked for. */
+  #views: Map<number, Operand> | undefined;
   /** Values that are not in the graph, numbered on from its nodes. */
   readonly #added: { readonly info: ShapeInfo; readonly dtype: DType }[] = [];
   readonly packings: Packing[] = [];
@@ -59,7 +62,6 @@ export class Drafting {
     this.#instance = instance;
     const { structure } = instance;
     this.#graph = structure.graph;
-    this.#operands = new Array<Operand | undefined>(this.#graph.nodes.length).fill(undefined);
     for (const { reader, dtype } of structure.copies) this.#added.push({ info: this.#reduced(reader).info, dtype });
   }
 
@@ -102,11 +104,12 @@ export class Drafting {
   /** How a value lies in memory. */
   operand(ref: number): Operand {
     if (!isExternal(ref)) {
-      let operand = this.#operands[ref];
+      if (this.#instance.structure.bases[ref] === ref) return this.#contiguous(ref);
+      let operand = this.#views?.get(ref);
       if (operand === undefined) {
-        const base = this.#instance.structure.bases[ref] as number;
-        operand = base === ref ? this.#contiguous(ref) : this.#viewed(ref);
-        this.#operands[ref] = operand;
+        operand = this.#viewed(ref);
+        this.#views ??= new Map();
+        this.#views.set(ref, operand);
       }
       return operand;
     }
@@ -116,65 +119,74 @@ export class Drafting {
   }
 
   tasks(): Task[] {
-    return this.#instance.structure.work.flatMap((work) => this.#task(work));
+    const tasks: Task[] = [];
+    for (const work of this.#instance.structure.work) this.#draft(work, tasks);
+    return tasks;
+  }
+
+  /** The kernel's task split into so many rows, if it can be. */
+  withRows({ kernel }: Task, rows: number): Task | undefined {
+    return kernel && this.#kernel(kernel, rows);
   }
 
   #view(operand: Operand): OperandView {
     return { shape: operand.info.dims, dtype: this.dtype(operand.base), strides: operand.view.strides, offset: operand.view.offset };
   }
 
-  #task(work: Work): Task[] {
+  #draft(work: Work, tasks: Task[]): void {
     switch (work.kind) {
       case 'fixed':
-        return this.#fixed(work.node);
+        this.#fixed(work.node, tasks);
+        return;
       case 'copy':
-        return this.#copy(work.node);
+        this.#copy(work.node, tasks);
+        return;
       default: {
-        const task = this.#kernel(work, undefined);
+        const task = this.#kernel(work.kernel, undefined);
         if (task === undefined)
           throw new GpuosError('GPUOS_INTERNAL', `A kernel of ${work.kernel.names.length} operations has too many dimensions.`);
-        return [task];
+        tasks.push(task);
       }
     }
   }
 
-  #copy(node: number): Task[] {
-    if (this.info(node).size === 0) return [];
+  #copy(node: number, tasks: Task[]): void {
+    if (this.info(node).size === 0) return;
     const { nodes } = this.#graph;
     const added = this.#instance.structure.copies[node - nodes.length];
     const source = added === undefined ? this.operand((nodes[node] as GraphNode).inputs[0] as number) : this.#reduced(added.reader);
     const output = { shape: source.info.dims, dtype: this.dtype(node), strides: source.info.strides, offset: 0 };
-    return [this.#call(this.#device.lowerCopy(this.#view(source), output), [source], [node])];
+    tasks.push(this.#call(this.#device.lowerCopy(this.#view(source), output), [source], [node]));
   }
 
-  #kernel(work: Work & { kind: 'kernel' }, rows: number | undefined): Task | undefined {
-    const { kernel, name } = work;
+  #kernel(kernel: Kernel, wanted: number | undefined): Task | undefined {
     const { sizes } = this.#instance;
-    const extents: Extents = {
-      rows: sizes?.actual(kernel.rows) ?? kernel.rows,
-      columns: kernel.columns === undefined ? undefined : (sizes?.actual(kernel.columns) ?? kernel.columns),
-      access: (member, argument) => this.#access(member, argument),
-      sizeOf: (ref) => this.info(ref).size,
-    };
-    const emission = kernel.emit(extents, rows);
+    const rows = sizes?.actual(kernel.rows) ?? kernel.rows;
+    const columns = kernel.columns === undefined ? undefined : (sizes?.actual(kernel.columns) ?? kernel.columns);
+    const emission = kernel.emit(this, rows, columns, wanted);
     if (emission === undefined) return undefined;
-    const { variant, words, scalars, units, split, costNs, aligned } = emission;
+    const { variant, reads, words, scalars, units, split, costNs, aligned } = emission;
+    const { outputs } = kernel;
+    const pointers = new Array<Task['pointers'][number]>(reads.length + outputs.length);
+    for (let i = 0; i < reads.length; i++) pointers[i] = reads[i];
+    for (let i = 0; i < outputs.length; i++) pointers[reads.length + i] = outputs[i];
     return {
-      function: { variant, name },
+      function: variant,
       units,
       split,
       costNs,
-      pointers: [...emission.reads, ...kernel.writes.map((node) => ({ ref: node, offset: 0 }))],
+      pointers,
       words,
       scalars,
       writes: kernel.writes,
       aligned,
-      ...(rows === undefined ? { withRows: (wanted: number) => this.#kernel(work, wanted) } : {}),
+      product: undefined,
+      kernel: wanted === undefined ? kernel : undefined,
     };
   }
 
   /** How a member of a kernel reads its argument from memory. */
-  #access(member: number, argument: number): Access {
+  access(member: number, argument: number): Access {
     const node = this.#graph.nodes[member] as GraphNode;
     if (node.definition.kind !== 'reduce') return accessOf(this.operand(node.inputs[argument] as number), this.info(member).dims);
     const copy = this.#instance.structure.copyOf.get(member);
@@ -187,7 +199,7 @@ export class Drafting {
     return { base: ref, info, view: info.contiguous };
   }
 
-  #fixed(index: number): Task[] {
+  #fixed(index: number, tasks: Task[]): void {
     const node = this.#graph.nodes[index] as GraphNode;
     const { name } = node.definition;
     const outputs = [index];
@@ -203,22 +215,21 @@ export class Drafting {
     specs.forEach(({ shape, dtype }, output) => {
       if (outputs[output] === undefined) outputs[output] = this.#room(shapeInfo(shape), dtype);
     });
-    if (outputs.every((output) => this.info(output).size === 0)) return [];
+    if (outputs.every((output) => this.info(output).size === 0)) return;
     const outputViews = outputs.map((output) => {
       const info = this.info(output);
       return { shape: info.dims, dtype: this.dtype(output), strides: info.strides, offset: 0 };
     });
     const packed = name === 'matmul' && this.#pack(node, this.info(index).size, inputs);
     // What the device's function cannot read with strides is copied first.
-    const copies: Task[] = [];
     inputs.forEach((operand, i) => {
       if (isContiguous(operand.info, operand.view) || this.#device.acceptsStrides(name, i)) return;
       const copy = this.#temporary(operand);
-      copies.push(this.#call(this.#device.lowerCopy(this.#view(operand), this.#view(copy)), [operand], [copy.base]));
+      tasks.push(this.#call(this.#device.lowerCopy(this.#view(operand), this.#view(copy)), [operand], [copy.base]));
       inputs[i] = copy;
     });
     const views = inputs.map((operand) => this.#view(operand));
-    return [...copies, this.#call(this.#device.lower(name, views, outputViews, node.attributes, { packed }), inputs, outputs)];
+    tasks.push(this.#call(this.#device.lower(name, views, outputViews, node.attributes, { packed }), inputs, outputs));
   }
 
   /** Workspace for a value that is not in the graph. */
@@ -261,6 +272,7 @@ export class Drafting {
     return {
       function: call.kernel,
       product: call.product,
+      kernel: undefined,
       units: call.units,
       split: call.units,
       costNs: call.costNs,
@@ -272,20 +284,21 @@ export class Drafting {
         return 'output' in pointer ? { ref: outputs[pointer.output] as number, offset: 0 } : undefined;
       }),
       words: call.words,
-      scalars: [],
+      scalars: NO_SCALARS,
       writes: outputs,
       // A piece of a view is not a piece of the value that it is a view of, unless the view is all of it.
       aligned: aligned?.flatMap((input) => {
         const operand = inputs[input] as Operand;
         const whole =
-          isContiguous(operand.info, operand.view) && operand.view.offset === 0 && operand.info.size === this.#sizeOf(operand.base);
+          isContiguous(operand.info, operand.view) && operand.view.offset === 0 && operand.info.size === this.elements(operand.base);
         const pointer = call.pointers.findIndex((candidate) => 'input' in candidate && candidate.input === input);
         return whole && pointer >= 0 ? [pointer] : [];
       }),
     };
   }
 
-  #sizeOf(ref: number): number {
+  /** Elements of a value in memory. */
+  elements(ref: number): number {
     return isExternal(ref) ? (this.#instance.externals[~ref]?.info.size ?? -1) : this.info(ref).size;
   }
 }

@@ -11,9 +11,9 @@ export interface Emission {
   readonly variant: Variant;
   /** Memory that it reads, in pointer order: a node's index or ~external, and an offset in elements. */
   readonly reads: readonly { readonly ref: number; readonly offset: number }[];
+  /** The last are to be filled with the values of these externals at run time. */
   readonly words: readonly number[];
-  /** Words to be filled with the value of a scalar external at run time. */
-  readonly scalars: readonly { readonly word: number; readonly external: number }[];
+  readonly scalars: readonly number[];
   readonly units: number;
   /** See Chain.split. */
   readonly split: number;
@@ -24,20 +24,20 @@ export interface Emission {
 
 /** A kernel's program for one pattern of reading, which many sizes share. */
 export interface Variant {
+  /** What its operator is called. */
+  readonly name: string;
   /** Makes the program. It is not kept: it is wanted once, unless the slot is given away. */
   readonly program: () => Program;
   /** Slot of the operator table, once it has one. */
   slot: number | undefined;
 }
 
-/** What the sizes at hand make of a group. */
+/** What the sizes at hand make of the values that a group reads. */
 export interface Extents {
-  readonly rows: number;
-  readonly columns: number | undefined;
   /** How a member reads its argument from memory. */
-  readonly access: (member: number, argument: number) => Access;
+  access(member: number, argument: number): Access;
   /** Elements of a value in memory. */
-  readonly sizeOf: (ref: number) => number;
+  elements(ref: number): number;
 }
 
 /** Most outer dimensions that a kernel takes. */
@@ -122,12 +122,20 @@ export class Kernel {
   readonly #outputs: Member[];
   readonly #reduces: boolean;
   readonly #cost: Cost = { full: 0, row: 0 };
+  /** Externals that are single values, in the order of the words that hold them. */
   readonly #scalars: number[] = [];
   readonly #variants = new Map<string, Variant>();
+  /** What was emitted last, and what it was for: most often that of the next sizes, too. */
+  #last:
+    | { readonly outerRank: number; readonly inputsOf: readonly number[]; readonly pattern: string; readonly variant: Variant }
+    | undefined;
   /** Members that it writes, in pointer order after the reads. */
   readonly writes: readonly number[];
+  /** These, as pointers. */
+  readonly outputs: readonly { readonly ref: number; readonly offset: number }[];
   /** The operators it is made of. */
   readonly names: readonly string[];
+  readonly name: string;
   /** Its space; see ProgramGroup. */
   readonly rows: number;
   readonly columns: number | undefined;
@@ -139,7 +147,9 @@ export class Kernel {
     this.#dtypeOf = dtypeOf;
     this.#outputs = group.members.filter((member) => isOutput(member.node));
     this.writes = this.#outputs.map((member) => member.node);
+    this.outputs = this.writes.map((ref) => ({ ref, offset: 0 }));
     this.names = group.members.map((member) => this.#node(member.node).definition.name);
+    this.name = nameOf(this.names);
     this.#reduces = group.members.some((member) => this.#node(member.node).definition.kind === 'reduce');
     const known = new Map<string, number>();
     for (const member of group.members) this.#addMember(member, known);
@@ -165,7 +175,7 @@ export class Kernel {
       if ('member' in arg) return arg.member;
       const { ref } = arg.access;
       if (isExternal(ref) && this.#graph.externals[~ref]?.kind !== 'storage') {
-        if (singleValue(this.#graph, ref).kind === 'scalar' && !this.#scalars.includes(ref)) this.#scalars.push(ref);
+        if (singleValue(this.#graph, ref).kind === 'scalar' && !this.#scalars.includes(~ref)) this.#scalars.push(~ref);
         return valueSource(ref);
       }
       // The same operand under the same shape is the same elements, whatever the sizes are.
@@ -182,23 +192,24 @@ export class Kernel {
   }
 
   /**
-   * The kernel at these sizes, or undefined where its space has too many dimensions. `hint`: take the space as this many
-   * rows, where nothing else says how many there are.
+   * The kernel at these sizes, `groupRows` x `groupColumns`, or undefined where its space has too many dimensions. `hint`: take
+   * the space as this many rows, where nothing else says how many there are.
    */
-  emit(extents: Extents, hint?: number): Emission | undefined {
-    const { rows: groupRows, columns: groupColumns } = extents;
+  emit(extents: Extents, groupRows: number, groupColumns: number | undefined, hint?: number): Emission | undefined {
     const reads = this.#reads;
-    const accesses = reads.map(({ member, argument }) => extents.access(member, argument));
+    const accesses = new Array<Access>(reads.length);
     // The space's dimensions: begin a new one wherever some operand does.
-    let bounds: number[] = groupColumns !== undefined && groupColumns > 0 && groupRows > 1 ? [groupColumns] : [];
-    accesses.forEach((access, i) => {
-      const scale = (reads[i] as Read).full ? 1 : (groupColumns as number);
-      if (scale === 0 || access.dims.length < 2) return;
-      bounds = mergeBoundaries(
-        bounds,
-        boundaries(access.dims).map((bound) => bound * scale),
-      ) as number[];
-    });
+    let bounds: readonly number[] = groupColumns !== undefined && groupColumns > 0 && groupRows > 1 ? [groupColumns] : NONE;
+    for (let i = 0; i < reads.length; i++) {
+      const { member, argument, full } = reads[i] as Read;
+      const access = extents.access(member, argument);
+      accesses[i] = access;
+      const scale = full ? 1 : (groupColumns as number);
+      if (scale === 0 || access.dims.length < 2) continue;
+      const own = boundaries(access.dims);
+      for (let k = 0; k < own.length; k++) own[k] = (own[k] as number) * scale;
+      bounds = mergeBoundaries(bounds, own) as number[];
+    }
     const total = groupRows * (groupColumns ?? 1);
     if (hint !== undefined && groupColumns === undefined && hint > 1 && total > 0) {
       const hinted = total % hint === 0 ? mergeBoundaries(bounds, [total / hint]) : undefined;
@@ -206,9 +217,8 @@ export class Kernel {
       bounds = hinted;
     }
     const columns = groupColumns ?? bounds[0] ?? total;
-    const outer = outerDims(bounds, columns, total);
     const rows = groupColumns !== undefined ? groupRows : columns === 0 ? 0 : total / columns;
-    if (columns === 0 && rows !== 1) outer.unshift(rows);
+    const outer = columns === 0 ? (rows !== 1 ? [rows] : NONE) : outerDims(bounds, columns, total);
     if (outer.length > MAX_OUTER_RANK) return undefined;
     return this.#filled(extents, accesses, { rows, columns, outer });
   }
@@ -217,34 +227,29 @@ export class Kernel {
     const { rows, columns, outer } = space;
     const outerRank = outer.length;
     const total = rows * columns;
-    const inputs: Input[] = [];
+    // At most as many as there are reads: a list that grows would take room for more.
+    const inputs = new Array<Input>(accesses.length);
+    let count = 0;
     // Which input each read is.
-    const inputsOf: number[] = [];
+    const inputsOf = new Array<number>(accesses.length);
     let inputCost = 0;
-    accesses.forEach((access, i) => {
+    for (let i = 0; i < accesses.length; i++) {
       const { full, dtype } = this.#reads[i] as Read;
-      const input = inputOf(access, full, dtype, space);
-      let index = inputs.findIndex((known) => isSameInput(known, input));
-      if (index < 0) {
-        index = inputs.push(input) - 1;
+      const input = inputOf(accesses[i] as Access, full, dtype, space);
+      let index = 0;
+      while (index < count && !isSameInput(inputs[index] as Input, input)) index++;
+      if (index === count) {
+        inputs[count++] = input;
         inputCost += LOAD_NS * (full ? total : rows);
       }
-      inputsOf.push(index);
-    });
-    const words: number[] = [columns];
-    if (outerRank > 0) {
-      words.push(rows, rows, ...outer);
-      for (const { rowStrides } of inputs) words.push(...rowStrides);
-      const contiguous = outer.map((_, i) => outer.slice(i + 1).reduce((product, size) => product * size, columns));
-      for (const output of this.#outputs) if (output.full) words.push(...contiguous);
+      inputsOf[i] = index;
     }
-    for (const { stride } of inputs) if (stride !== 0 && stride !== 1) words.push(stride);
-    const scalars = this.#scalars.map((ref) => ({ word: words.push(0) - 1, external: ~ref }));
+    inputs.length = count;
     return {
       variant: this.#variant(outerRank, inputsOf, inputs),
       reads: inputs,
-      words,
-      scalars,
+      words: this.#words(inputs, space),
+      scalars: this.#scalars,
       units: outerRank > 0 ? rows : this.#reduces ? 1 : Math.ceil(columns / VECTOR),
       split: outerRank > 0 ? rows : -columns,
       costNs: inputCost + this.#cost.full * total + this.#cost.row * rows,
@@ -252,28 +257,68 @@ export class Kernel {
     };
   }
 
-  #aligned(extents: Extents, inputs: readonly Input[], space: Space): number[] | undefined {
-    const { outer, columns } = space;
-    if (outer.length === 0 && this.#reduces) return undefined;
-    return inputs.flatMap((input, i) => {
-      const size = extents.sizeOf(input.ref);
-      const aligned = outer.length > 0 ? isAligned(space, input, size) : input.stride === 1 && input.offset === 0 && size === columns;
-      return aligned ? [i] : [];
-    });
+  #words(inputs: readonly Input[], { rows, columns, outer }: Space): number[] {
+    const outerRank = outer.length;
+    let strided = 0;
+    for (let i = 0; i < inputs.length; i++) if (isStrided((inputs[i] as Input).stride)) strided++;
+    if (outerRank === 0) {
+      // Most kernels are of this kind: a list of the right length.
+      const words = new Array<number>(1 + strided + this.#scalars.length).fill(0);
+      words[0] = columns;
+      let at = 1;
+      for (const { stride } of inputs) if (isStrided(stride)) words[at++] = stride;
+      return words;
+    }
+    const words: number[] = [columns, rows, rows, ...outer];
+    for (const { rowStrides } of inputs) words.push(...rowStrides);
+    for (const output of this.#outputs) {
+      if (!output.full) continue;
+      const from = words.length;
+      let step = columns;
+      for (let i = outerRank - 1; i >= 0; i--) {
+        words[from + i] = step;
+        step *= outer[i] as number;
+      }
+    }
+    for (const { stride } of inputs) if (isStrided(stride)) words.push(stride);
+    for (let i = 0; i < this.#scalars.length; i++) words.push(0);
+    return words;
   }
 
-  #variant(outerRank: number, inputOf: readonly number[], inputs: readonly Input[]): Variant {
-    let key = `${outerRank}`;
-    for (const { stride } of inputs) key += stride === 0 ? '-' : stride === 1 ? '+' : '*';
-    key += inputOf.join();
-    let variant = this.#variants.get(key);
-    if (variant === undefined) {
-      const pattern = inputs.map(
-        ({ dtype, stride }): ProgramInput => ({ dtype, columnStride: stride === 0 || stride === 1 ? stride : 'strided' }),
-      );
-      variant = { program: () => this.#program(outerRank, inputOf, pattern), slot: undefined };
-      this.#variants.set(key, variant);
+  #aligned(extents: Extents, inputs: readonly Input[], space: Space): readonly number[] | undefined {
+    const { outer, columns } = space;
+    if (outer.length === 0 && this.#reduces) return undefined;
+    const result = new Array<number>(inputs.length);
+    let count = 0;
+    for (let i = 0; i < inputs.length; i++) {
+      const input = inputs[i] as Input;
+      const size = extents.elements(input.ref);
+      const aligned = outer.length > 0 ? isAligned(space, input, size) : input.stride === 1 && input.offset === 0 && size === columns;
+      if (aligned) result[count++] = i;
     }
+    result.length = count;
+    return result;
+  }
+
+  #variant(outerRank: number, inputsOf: readonly number[], inputs: readonly Input[]): Variant {
+    let pattern = '';
+    for (let i = 0; i < inputs.length; i++) pattern += patternOf((inputs[i] as Input).stride);
+    const last = this.#last;
+    if (last !== undefined && last.outerRank === outerRank && last.pattern === pattern && isSameList(last.inputsOf, inputsOf)) {
+      return last.variant;
+    }
+    const key = `${outerRank}${pattern}${inputsOf.join()}`;
+    const variant = this.#variants.get(key) ?? this.#newVariant(key, outerRank, inputsOf, inputs);
+    this.#last = { outerRank, inputsOf, pattern, variant };
+    return variant;
+  }
+
+  #newVariant(key: string, outerRank: number, inputsOf: readonly number[], inputs: readonly Input[]): Variant {
+    const pattern = inputs.map(
+      ({ dtype, stride }): ProgramInput => ({ dtype, columnStride: isStrided(stride) ? 'strided' : (stride as 0 | 1) }),
+    );
+    const variant = { name: this.name, program: () => this.#program(outerRank, inputsOf, pattern), slot: undefined };
+    this.#variants.set(key, variant);
     return variant;
   }
 
@@ -361,21 +406,40 @@ interface Input {
   readonly stride: number;
 }
 
-function outerDims(bounds: readonly number[], columns: number, total: number): number[] {
+const NONE: readonly number[] = [];
+
+function outerDims(bounds: readonly number[], columns: number, total: number): readonly number[] {
+  if (total === columns) return NONE;
   const outer: number[] = [];
-  if (columns === 0) return outer;
   let inner = columns;
-  for (const edge of [...bounds.filter((bound) => bound > columns), total]) {
-    if (edge !== inner) outer.unshift(edge / inner);
+  for (let i = 0; i <= bounds.length; i++) {
+    const edge = i < bounds.length ? (bounds[i] as number) : total;
+    if (i < bounds.length && edge <= columns) continue;
+    if (edge !== inner) outer.push(edge / inner);
     inner = edge;
   }
-  return outer;
+  return outer.reverse();
 }
 
 function inputOf(access: Access, full: boolean, dtype: DType, { columns, outer }: Space): Input {
+  const { ref, offset } = access;
+  if (outer.length === 0) {
+    const along = access.strides.length === 0 ? 0 : (access.strides[access.strides.length - 1] as number);
+    return { ref, offset, dtype, full, rowStrides: NONE, stride: full ? (columns === 1 ? 1 : along) : 0 };
+  }
   const fine = refine(access, full ? [...outer, columns] : outer);
   const stride = full ? (columns === 1 ? 1 : (fine[outer.length] as number)) : 0;
-  return { ref: access.ref, offset: access.offset, dtype, full, rowStrides: fine.slice(0, outer.length), stride };
+  return { ref, offset, dtype, full, rowStrides: fine.slice(0, outer.length), stride };
+}
+
+/** Along the columns, 0 and 1 are part of the program; others are words. */
+const isStrided = (stride: number): boolean => stride !== 0 && stride !== 1;
+const patternOf = (stride: number): string => (stride === 0 ? '-' : stride === 1 ? '+' : '*');
+
+function isSameList(a: readonly number[], b: readonly number[]): boolean {
+  if (a.length !== b.length) return false;
+  for (let i = 0; i < a.length; i++) if (a[i] !== b[i]) return false;
+  return true;
 }
 
 function isSameInput(a: Input, b: Input): boolean {
@@ -406,6 +470,15 @@ function isExact({ definition, dtype, inputs }: GraphNode, graph: Graph): boolea
   if (!isHalf(dtype) || EXACT.has(definition.name)) return true;
   const [ref] = inputs as readonly [number];
   return definition.name === 'cast' && (isExternal(ref) ? graph.externals[~ref] : graph.nodes[ref])?.dtype === dtype;
+}
+
+/** Names in a fused operator's name. */
+const NAMED = 6;
+
+function nameOf(names: readonly string[]): string {
+  if (names.length === 1) return names[0] as string;
+  const shown = names.length > NAMED ? [...names.slice(0, NAMED - 1), `${names.length - NAMED + 1} more`] : names;
+  return `fused:${shown.join('+')}`;
 }
 
 function singleValue(graph: Graph, ref: number): Exclude<GraphExternal, { kind: 'storage' }> {

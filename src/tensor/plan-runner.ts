@@ -18,9 +18,17 @@ const DEPENDENCY_LISTS = Array.from({ length: MOST_DEPENDENCIES + 1 }, (_, lengt
 );
 
 const NO_PACKINGS: readonly Storage[] = [];
+/** By step. */
+const NO_FAILURES: readonly unknown[] = [];
 
 function dependencyFailed(cause: unknown): GpuosError {
   return new GpuosError('GPUOS_DEPENDENCY_FAILED', 'A value that this one is made from was never computed.', { cause });
+}
+
+/** The output that the value with this tag lies in; -1: none. */
+function memoryOf({ results }: Plan, tag: number): number {
+  for (let i = 0; i < results.length; i++) if ((results[i] as Result).tag === tag) return (results[i] as Result).memory;
+  return -1;
 }
 
 /** A value of this size that is about to be read is written to the host by the kernel that computes it, rather than copied after it. */
@@ -33,13 +41,14 @@ function paramBytes({ pointers, words }: Stage): number {
   return 8 * Math.max(MIN_POINTERS, pointers.length) + 4 * words.length;
 }
 
-/** Writes the scalars among a stage's words, which begin at `at`. Both views are of the same memory. */
-function writeScalars({ scalars }: Stage, externals: readonly Tensor[], i32: Int32Array, f32: Float32Array, at: number): void {
+/** Writes a stage's words, to `at`, with the scalars that are the last of them. Both views are of the same memory. */
+function writeWords({ words, scalars }: Stage, externals: readonly Tensor[], i32: Int32Array, f32: Float32Array, at: number): void {
+  const first = words.length - scalars.length;
+  for (let i = 0; i < first; i++) i32[at + i] = words[i] as number;
   for (let i = 0; i < scalars.length; i++) {
-    const { word, external } = scalars[i] as Stage['scalars'][number];
-    const { value, dtype } = externals[external] as Tensor;
-    if (isFloat(dtype)) f32[at + word] = value as number;
-    else i32[at + word] = value as number;
+    const { value, dtype } = externals[scalars[i] as number] as Tensor;
+    if (isFloat(dtype)) f32[at + first + i] = value as number;
+    else i32[at + first + i] = value as number;
   }
 }
 
@@ -76,8 +85,8 @@ export class PlanRunner {
       const failure = this.#failureOf(queue, storage);
       if (failure !== undefined) this.#failed.set(i, failure);
     }
-    const near = read < 0 || heap === hostHeap ? -1 : (plan.results.find(({ tag }) => tag === read)?.memory ?? -1);
-    const owned: Storage[] = [];
+    const near = read < 0 || heap === hostHeap ? -1 : memoryOf(plan, read);
+    const owned = new Array<Storage>(plan.owned.length);
     let workspace: Block | undefined;
     let params: Block | undefined;
     try {
@@ -86,7 +95,7 @@ export class PlanRunner {
         const nearby = i === near ? this.#nearby(bytes, mark) : undefined;
         const block = nearby ?? heap.allocate(bytes, mark);
         addresses[plan.externals + plan.packings.length + i] = block.address;
-        owned.push(new Storage(nearby === undefined ? heap : hostHeap, block));
+        owned[i] = new Storage(nearby === undefined ? heap : hostHeap, block);
       }
       if (plan.workspaceBytes > 0) {
         workspace = heap.allocate(plan.workspaceBytes, mark);
@@ -96,20 +105,21 @@ export class PlanRunner {
       if (plan.steps.length > 0) this.#submit(plan, externals, owned, workspace, params, queue);
     } catch (error) {
       // Out of memory, most likely: what this run has taken goes back, and the caller may try again.
-      for (const storage of owned) storage.release();
+      for (const storage of owned) storage?.release();
       throw error;
     } finally {
       if (workspace !== undefined) heap.release(workspace);
       if (params !== undefined) hostHeap.release(params);
     }
-    for (const result of plan.results) {
+    for (let i = 0; i < plan.results.length; i++) {
+      const result = plan.results[i] as Result;
       if (result.memory >= 0) settle(result, (owned[result.memory] as Storage).retain(), result.offset);
       else {
         const external = externals[~result.memory] as Tensor;
         settle(result, (external.storage as Storage).retain(), result.offset + external.offset);
       }
     }
-    for (const storage of owned) storage.release();
+    for (let i = 0; i < owned.length; i++) (owned[i] as Storage).release();
   }
 
   /** Memory where the host sees it, for a small value; values that are kept must not leave too little for parameter blocks. */
@@ -147,14 +157,15 @@ export class PlanRunner {
     for (const storage of owned) after = Math.max(after, storage.block.lastUse);
     if (this.#sequences.length < plan.steps.length) this.#sequences = new Float64Array(2 * plan.steps.length);
     const sequences = this.#sequences;
-    const failures: unknown[] = [];
+    let failures = NO_FAILURES;
     const order = this.#order;
     for (let index = 0; index < plan.steps.length; index++) {
       const step = plan.steps[index] as Step;
       this.#failure = undefined;
       order.dependencies = this.#dependencies(plan, step, failures, externals, packings, queue);
       if (this.#failure !== undefined) {
-        failures[index] = this.#failure;
+        if (failures === NO_FAILURES) failures = [];
+        (failures as unknown[])[index] = this.#failure;
         sequences[index] = -1;
         continue;
       }
@@ -291,8 +302,8 @@ export class PlanRunner {
   }
 
   #writeStage(i32: Int32Array, f32: Float32Array, stage: Stage, base: number, externals: readonly Tensor[]): void {
-    let at = (base + stage.params) >> 2;
-    const { pointers, offsets, words } = stage;
+    const at = (base + stage.params) >> 2;
+    const { pointers, offsets } = stage;
     const addresses = this.#addresses;
     for (let i = 0; i < pointers.length; i++) {
       const pointer = pointers[i] as number;
@@ -300,9 +311,7 @@ export class PlanRunner {
       i32[at + 2 * i] = address | 0;
       i32[at + 2 * i + 1] = (address / 2 ** 32) | 0;
     }
-    at += 2 * Math.max(MIN_POINTERS, pointers.length);
-    for (let i = 0; i < words.length; i++) i32[at + i] = words[i] as number;
-    writeScalars(stage, externals, i32, f32, at);
+    writeWords(stage, externals, i32, f32, at + 2 * Math.max(MIN_POINTERS, pointers.length));
   }
 
   /** The address that stands for a pointer without memory. */
@@ -323,8 +332,8 @@ export class PlanRunner {
       pointers[i] = pointer < 0 ? this.#without(pointer) : (this.#addresses[pointer] as number) + (stage.offsets[i] as number);
     }
     const words = this.#inlineWords;
-    words.set(stage.words);
-    writeScalars(stage, externals, words, this.#inlineFloats, 0);
+    for (let i = stage.words.length; i < words.length; i++) words[i] = 0;
+    writeWords(stage, externals, words, this.#inlineFloats, 0);
     return queue.writeInline(step.slot, step.tiles, pointers, words as unknown as readonly number[], order);
   }
 

@@ -1,5 +1,4 @@
 import type { Device, MatrixProduct } from '../runtime/device.ts';
-import { GpuosError } from '../errors.ts';
 import { MIN_POINTERS, POINTER_BYTES } from '../ops/program.ts';
 import { elementBytes } from '../ops/dtype.ts';
 import type { Operators } from '../runtime/operators.ts';
@@ -10,6 +9,7 @@ import { Drafting, type Packing, type Task } from './drafts.ts';
 import { type GraphNode, isExternal } from './graph.ts';
 import type { Instance, Structure } from './structure.ts';
 import { runTiles, tilesFor } from './tiles.ts';
+import { align, Workspace } from './workspace.ts';
 
 /** Pointers without memory: of an operand that the kernel does without, and of one that has no elements (of which a kernel may yet look at the first). */
 export const NO_OPERAND = -1;
@@ -19,11 +19,12 @@ export const NO_ELEMENTS = -2;
 export interface Stage {
   readonly slot: number;
   /** Index into the run's addresses; NO_OPERAND or NO_ELEMENTS. */
-  readonly pointers: Int32Array;
+  readonly pointers: readonly number[];
   /** Byte offset to add to each address. */
-  readonly offsets: Int32Array;
-  readonly words: Int32Array;
-  readonly scalars: readonly { readonly word: number; readonly external: number }[];
+  readonly offsets: readonly number[];
+  readonly words: readonly number[];
+  /** Externals whose values the last of the words are. */
+  readonly scalars: readonly number[];
   /** Byte offset of its parameter block in the run's. */
   readonly params: number;
   /** Of a step of one stage: see KernelCall.product. */
@@ -39,13 +40,13 @@ export interface Step {
   /** Byte offset of the chain's parameter block, or that of the only stage; -1: it fits the descriptor. */
   readonly params: number;
   /** Steps that write what it reads; at most 4. */
-  readonly dependencies: Int32Array;
+  readonly dependencies: readonly number[];
   /** Bit i: a tile of it needs only the same tile of dependency i. */
   readonly tilewise: number;
   /** It writes memory that steps up to this one use for something else; -1: none. */
   readonly after: number;
   /** Externals that it reads. */
-  readonly externals: Int32Array;
+  readonly externals: readonly number[];
 }
 
 /** Where a value that the caller may ask for lies after a run. */
@@ -71,20 +72,15 @@ export interface Plan {
   readonly paramsBytes: number;
   readonly externals: number;
   /** Slots of the operator table that its steps name, built-in ones included. */
-  readonly operators: ReadonlySet<number>;
+  readonly operators: readonly number[];
   /** Tiles of all steps. */
   readonly tiles: number;
   /** Estimate of the whole work on one core. */
   readonly costNs: number;
 }
 
-const ALIGN_BYTES = 64;
 const MAX_DEPENDENCIES = 4;
-/** A slot of the workspace is used anew only this many steps later, so that the order that this forces costs nothing. */
-const REUSE_DISTANCE = 3;
-
-const align = (bytes: number): number => Math.ceil(bytes / ALIGN_BYTES) * ALIGN_BYTES;
-const NOTHING = new Int32Array(0);
+const NOTHING: readonly number[] = [];
 /** Of a parameter block. */
 const WORD_BYTES = 4;
 
@@ -98,8 +94,24 @@ export class Planner {
   readonly #host: PlannerHost;
   readonly #structure: Structure;
   readonly #drafting: Drafting;
+  readonly #externals: number;
+  #operators: number[] | undefined;
   #paramsBytes = 0;
-  readonly #operators = new Set<number>();
+  #costNs = 0;
+
+  // What assembling the steps goes by.
+  #chains: readonly Chain[] = NO_CHAINS;
+  #runs: readonly Run[] = NO_RUNS;
+  #uses: Uses | undefined;
+  #steps: Step[] = [];
+  #stepCount = 0;
+  /** The step that each chain has become. */
+  #stepOf: number[] = [];
+  /** The step that writes each value. */
+  readonly #writer = new Writers();
+  #workspace: Workspace | undefined;
+  /** The address behind those of externals and packings. */
+  #firstOwned = 0;
 
   constructor(host: PlannerHost, instance: Instance) {
     this.#host = host;
@@ -108,26 +120,49 @@ export class Planner {
     this.#externals = instance.externals.length;
   }
 
-  readonly #externals: number;
-
   plan(): Plan {
-    return this.#assemble(formChains(this.#drafting.tasks(), this.#structure.fused));
+    const drafting = this.#drafting;
+    const chains = formChains(drafting.tasks(), this.#structure.fused, drafting);
+    const owned = this.#owned();
+    this.#firstOwned = this.#externals + drafting.packings.length;
+    this.#chains = chains;
+    this.#runs = this.#formRuns(chains);
+    this.#uses = usesOf(chains, this.#runs);
+    this.#steps = new Array<Step>(chains.length);
+    this.#stepOf = new Array<number>(chains.length);
+    for (let index = 0; index < chains.length; index++) this.#addStep(index, owned);
+    const steps = this.#steps;
+    let tiles = 0;
+    for (let i = 0; i < steps.length; i++) tiles += (steps[i] as Step).tiles;
+    return {
+      steps,
+      owned,
+      results: this.#results(),
+      packings: drafting.packings,
+      workspaceBytes: this.#workspace?.bytes ?? 0,
+      paramsBytes: this.#paramsBytes,
+      externals: this.#externals,
+      operators: this.#operators ?? NOTHING,
+      tiles,
+      costNs: this.#costNs,
+    };
   }
 
   #slot(task: Task): number {
     const { operators } = this.#host;
-    const id =
-      typeof task.function === 'string' ? operators.builtIn(task.function) : this.#injected(task.function.variant, task.function.name);
+    const id = typeof task.function === 'string' ? operators.builtIn(task.function) : this.#injected(task.function);
+    if (this.#operators?.includes(id) === true) return id;
     // Held at once: the next injection of this plan may find the table full.
-    if (!this.#operators.has(id)) operators.retain([id]);
-    this.#operators.add(id);
+    operators.retain([id]);
+    if (this.#operators === undefined) this.#operators = [id];
+    else this.#operators.push(id);
     return id;
   }
 
-  #injected(variant: Variant, name: string): number {
+  #injected(variant: Variant): number {
     if (variant.slot !== undefined) return variant.slot;
     const { operators } = this.#host;
-    const { id } = operators.inject(variant.program(), name);
+    const { id } = operators.inject(variant.program(), variant.name);
     const { slots } = this.#structure;
     if (!slots.has(id)) operators.retain([id]);
     slots.add(id);
@@ -136,21 +171,24 @@ export class Planner {
   }
 
   /** Splits the chains, given in the order in which they are submitted, into runs. */
-  #runs(chains: readonly Chain[]): Run[] {
-    const runs: Run[] = [];
+  #formRuns(chains: readonly Chain[]): Run[] {
+    const runs = new Array<Run>(chains.length);
     const { device } = this.#host;
     let first = 0;
-    chains.forEach((chain, index) => {
+    for (let index = 0; index < chains.length; index++) {
+      const chain = chains[index] as Chain;
       const next = chains[index + 1];
-      if (next !== undefined && readsTilewise(next, chain)) return;
-      const costs = chains.slice(first, index + 1).map(({ stages }) => stages.reduce((sum, task) => sum + task.costNs, 0));
-      const units = Math.min(...chain.stages.map((task) => task.units));
-      const tiles = costs.length === 1 ? tilesFor(device, costs[0] as number, units) : runTiles(device, costs, units);
-      // With one tile each there is nothing to go on with: then they are ordinary steps.
-      if (costs.length > 1 && tiles === 1) for (let i = first; i <= index; i++) runs.push({ first: i, tiles });
-      else for (let i = first; i <= index; i++) runs.push({ first, tiles });
+      if (next !== undefined && readsTilewise(next, chain)) continue;
+      let units = Number.POSITIVE_INFINITY;
+      for (const task of chain.stages) units = Math.min(units, task.units);
+      if (index === first) runs[index] = { first, tiles: tilesFor(device, costOf(chain), units) };
+      else {
+        const tiles = runTiles(device, chains.slice(first, index + 1).map(costOf), units);
+        // With one tile each there is nothing to go on with: then they are ordinary steps.
+        for (let i = first; i <= index; i++) runs[i] = { first: tiles === 1 ? i : first, tiles };
+      }
       first = index + 1;
-    });
+    }
     return runs;
   }
 
@@ -160,137 +198,152 @@ export class Planner {
     return at;
   }
 
-  #assemble(chains: readonly Chain[]): Plan {
-    const { packings } = this.#drafting;
-    const externals = this.#externals;
-    const ownedOf = this.#structure.owned;
-    const ownedSteps = new Array<number>(ownedOf.size).fill(-1);
-    const firstOwned = externals + packings.length;
-    const workspaceAddress = firstOwned + ownedOf.size;
+  /** Its outputs, before it is known which steps write them. */
+  #owned(): { readonly bytes: number; step: number }[] {
+    const { ownedNodes } = this.#structure;
+    const owned = new Array<{ readonly bytes: number; step: number }>(ownedNodes.length);
+    for (let i = 0; i < ownedNodes.length; i++) owned[i] = { bytes: this.#drafting.bytes(ownedNodes[i] as number), step: -1 };
+    return owned;
+  }
 
-    const runs = this.#runs(chains);
-    const { lastReader, inRun } = lifetimes(chains, runs);
-    const workspace = new Workspace();
-    const writer = new Map<number, number>();
-    const steps: Step[] = [];
-    const stepOf: number[] = []; // chain -> step
-    const nop = this.#host.operators.builtIn('nop');
-    let total = 0;
-
-    chains.forEach((chain, index) => {
-      const run = runs[index] as Run;
-      let after = -1;
-      const reads = new Set<number>();
-      const outside = new Set<number>();
-      const own = new Set(chain.stages.flatMap((task) => task.writes));
-      const stages = chain.stages.map((task): Stage => {
-        for (const node of task.writes) {
-          if (ownedOf.has(node)) continue;
-          const waits = workspace.place(
-            node,
-            this.#drafting.bytes(node),
-            elementBytes(this.#drafting.dtype(node)),
-            index,
-            lastReader.get(node) ?? index,
-            inRun.has(node) ? run.first : -1,
-            isElementWise(chain),
-          );
-          if (waits >= 0) after = Math.max(after, stepOf[waits] as number);
-        }
-        const pointers = new Int32Array(task.pointers.length).fill(NO_OPERAND);
-        const offsets = new Int32Array(task.pointers.length);
-        task.pointers.forEach((pointer, i) => {
-          if (pointer === undefined) return;
-          const { ref, offset } = pointer;
-          offsets[i] = offset * elementBytes(this.#drafting.dtype(ref));
-          if (isExternal(ref)) {
-            pointers[i] = ~ref;
-            outside.add(~ref);
-            return;
-          }
-          if (this.#drafting.info(ref).size === 0) {
-            pointers[i] = NO_ELEMENTS;
-            return;
-          }
-          const output = ownedOf.get(ref);
-          pointers[i] = output !== undefined ? firstOwned + output : workspaceAddress;
-          if (output === undefined) offsets[i] = (offsets[i] as number) + workspace.offset(ref);
-          if (!own.has(ref)) reads.add(writer.get(ref) ?? -1);
-        });
-        total += task.costNs;
-        const inline = chain.stages.length === 1 && pointers.length <= INLINE_POINTERS && task.words.length <= INLINE_WORDS;
-        const params = inline ? -1 : this.#params(pointers.length, task.words.length);
-        const product = chain.stages.length === 1 ? task.product : undefined;
-        return { slot: this.#slot(task), pointers, offsets, words: Int32Array.from(task.words), scalars: task.scalars, params, product };
-      });
-      reads.delete(-1);
-      // Tile by tile, a run is in order: of what it reads in that way only the step before has to be waited for.
-      const previous = run.first < index ? (stepOf[index - 1] as number) : -1;
-      const behind = (step: number): boolean => {
-        const producer = stepOf.indexOf(step);
-        return producer >= run.first && producer < index && readsTilewise(chain, chains[producer] as Chain);
-      };
-      const dependencies = this.#joined(
-        [...reads].filter((step) => step !== previous && (previous < 0 || !behind(step))).sort((a, b) => a - b),
-        steps,
-        nop,
-        previous < 0 ? MAX_DEPENDENCIES : MAX_DEPENDENCIES - 1,
-      );
-      const chained = stages.length > 1;
-      const step = steps.push({
-        slot: chained ? this.#host.operators.builtIn('chain') : (stages[0] as Stage).slot,
-        tiles: run.tiles,
-        units: chain.units,
-        stages,
-        params: chained ? this.#params(0, 2 + 2 * stages.length) : (stages[0] as Stage).params,
-        dependencies: Int32Array.from(previous < 0 ? dependencies : [previous, ...dependencies]),
-        tilewise: previous < 0 ? 0 : 1,
-        after,
-        externals: Int32Array.from(outside),
-      });
-      stepOf.push(step - 1);
-      for (const node of own) {
-        writer.set(node, step - 1);
-        const output = ownedOf.get(node);
-        if (output !== undefined) ownedSteps[output] = step - 1;
-      }
-    });
-
-    return {
-      steps,
-      owned: [...ownedOf.keys()].map((node, i) => ({
-        bytes: this.#drafting.bytes(node),
-        step: ownedSteps[i] as number,
-      })),
-      results: this.#results(),
-      packings,
-      workspaceBytes: workspace.bytes,
-      paramsBytes: this.#paramsBytes,
-      externals,
-      operators: this.#operators,
-      tiles: steps.reduce((sum, step) => sum + step.tiles, 0),
-      costNs: total,
+  /** Makes the chain a step. */
+  #addStep(index: number, owned: readonly { step: number }[]): void {
+    const chain = this.#chains[index] as Chain;
+    const run = this.#runs[index] as Run;
+    const stages = new Array<Stage>(chain.stages.length);
+    let after = -1;
+    for (let i = 0; i < stages.length; i++) {
+      const task = chain.stages[i] as Task;
+      after = Math.max(after, this.#place(task, chain, index));
+      stages[i] = this.#stage(task, chain);
+    }
+    const chained = stages.length > 1;
+    const first = stages[0] as Stage;
+    const dependencies = this.#dependencies(chain, index);
+    const params = chained ? this.#params(0, 2 + 2 * stages.length) : first.params;
+    const step = this.#stepCount++;
+    this.#steps[step] = {
+      slot: chained ? this.#host.operators.builtIn('chain') : first.slot,
+      tiles: run.tiles,
+      units: chain.units,
+      stages,
+      params,
+      dependencies,
+      tilewise: run.first < index ? 1 : 0,
+      after,
+      externals: externalsOf(chain),
     };
+    this.#stepOf[index] = step;
+    for (const task of chain.stages) {
+      for (let i = 0; i < task.writes.length; i++) {
+        const node = task.writes[i] as number;
+        // Nobody reads after the last one.
+        if (index < this.#chains.length - 1) this.#writer.set(node, step);
+        const output = this.#structure.owned.get(node);
+        if (output !== undefined) (owned[output] as { step: number }).step = step;
+      }
+    }
+  }
+
+  /** Places what the task writes; the step that has to be complete before it may, or -1. */
+  #place(task: Task, chain: Chain, index: number): number {
+    const uses = this.#uses;
+    let after = -1;
+    for (let i = 0; i < task.writes.length; i++) {
+      const node = task.writes[i] as number;
+      if (this.#structure.owned.has(node)) continue;
+      this.#workspace ??= new Workspace();
+      const waits = this.#workspace.place(
+        node,
+        this.#drafting.bytes(node),
+        elementBytes(this.#drafting.dtype(node)),
+        index,
+        uses?.lastReader.get(node) ?? index,
+        uses === undefined || uses.inRun.has(node) ? (this.#runs[index] as Run).first : -1,
+        isElementWise(chain),
+      );
+      if (waits >= 0) after = Math.max(after, this.#stepOf[waits] as number);
+    }
+    return after;
+  }
+
+  #stage(task: Task, chain: Chain): Stage {
+    const count = task.pointers.length;
+    const pointers = new Array<number>(count);
+    const offsets = new Array<number>(count);
+    for (let i = 0; i < count; i++) {
+      const pointer = task.pointers[i];
+      offsets[i] = pointer === undefined ? 0 : pointer.offset * elementBytes(this.#drafting.dtype(pointer.ref));
+      pointers[i] = pointer === undefined ? NO_OPERAND : this.#address(pointer.ref);
+      if (pointers[i] === this.#workspaceAddress) {
+        offsets[i] = (offsets[i] as number) + (this.#workspace as Workspace).offset((pointer as { ref: number }).ref);
+      }
+    }
+    this.#costNs += task.costNs;
+    const alone = chain.stages.length === 1;
+    const inline = alone && count <= INLINE_POINTERS && task.words.length <= INLINE_WORDS;
+    const params = inline ? -1 : this.#params(count, task.words.length);
+    const { words, scalars } = task;
+    return { slot: this.#slot(task), pointers, offsets, words, scalars, params, product: alone ? task.product : undefined };
+  }
+
+  get #workspaceAddress(): number {
+    return this.#firstOwned + this.#structure.ownedNodes.length;
+  }
+
+  /** Which of a run's addresses the value's is. */
+  #address(ref: number): number {
+    if (isExternal(ref)) return ~ref;
+    if (this.#drafting.info(ref).size === 0) return NO_ELEMENTS;
+    const output = this.#structure.owned.get(ref);
+    return output === undefined ? this.#workspaceAddress : this.#firstOwned + output;
+  }
+
+  /** The steps that the chain has to wait for. */
+  #dependencies(chain: Chain, index: number): readonly number[] {
+    if (index === 0) return NOTHING;
+    const { first } = this.#runs[index] as Run;
+    // Tile by tile, a run is in order: of what it reads in that way only the step before has to be waited for.
+    const previous = first < index ? (this.#stepOf[index - 1] as number) : -1;
+    const reads: number[] = [];
+    for (const task of chain.stages) {
+      for (let i = 0; i < task.pointers.length; i++) {
+        const ref = task.pointers[i]?.ref;
+        if (ref === undefined || isExternal(ref) || makes(chain, ref) || this.#drafting.info(ref).size === 0) continue;
+        const step = this.#writer.get(ref);
+        if (step < 0 || reads.includes(step) || step === previous) continue;
+        if (previous < 0 || !this.#isBehind(step, chain, first, index)) reads.push(step);
+      }
+    }
+    reads.sort((a, b) => a - b);
+    if (previous < 0) return this.#joined(reads, MAX_DEPENDENCIES);
+    return [previous, ...this.#joined(reads, MAX_DEPENDENCIES - 1)];
+  }
+
+  /** Whether the step is an earlier one of the run, and the chain reads of it tile by tile. */
+  #isBehind(step: number, chain: Chain, first: number, index: number): boolean {
+    const producer = this.#stepOf.indexOf(step);
+    return producer >= first && producer < index && readsTilewise(chain, this.#chains[producer] as Chain);
   }
 
   /** More producers than a descriptor holds are gathered by tasks that do nothing. */
-  #joined(producers: readonly number[], steps: Step[], nop: number, most: number): readonly number[] {
+  #joined(producers: readonly number[], most: number): readonly number[] {
     let rest = producers;
     while (rest.length > most) {
-      const stage = { slot: nop, pointers: NOTHING, offsets: NOTHING, words: new Int32Array(1), scalars: [], params: -1 };
-      const dependencies = Int32Array.from(rest.slice(0, MAX_DEPENDENCIES));
-      const join =
-        steps.push({
-          slot: nop,
-          tiles: 1,
-          units: 1,
-          stages: [stage],
-          params: -1,
-          dependencies,
-          tilewise: 0,
-          after: -1,
-          externals: NOTHING,
-        }) - 1;
+      const nop = this.#host.operators.builtIn('nop');
+      const stage = { slot: nop, pointers: NOTHING, offsets: NOTHING, words: ONE_UNIT, scalars: NOTHING, params: -1, product: undefined };
+      const join = this.#stepCount++;
+      this.#steps[join] = {
+        slot: nop,
+        tiles: 1,
+        units: 1,
+        stages: [stage],
+        params: -1,
+        dependencies: rest.slice(0, MAX_DEPENDENCIES),
+        tilewise: 0,
+        after: -1,
+        externals: NOTHING,
+      };
       rest = [...rest.slice(MAX_DEPENDENCIES), join];
     }
     return rest;
@@ -298,11 +351,14 @@ export class Planner {
 
   #results(): Result[] {
     const { graph, results, owned } = this.#structure;
-    return results.map((index) => {
+    const list = new Array<Result>(results.length);
+    for (let i = 0; i < results.length; i++) {
+      const index = results[i] as number;
       const { base, view } = this.#drafting.operand(index);
       const memory = isExternal(base) ? base : (owned.get(base) as number);
-      return { tag: (graph.nodes[index] as GraphNode).tag, memory, strides: view.strides, offset: view.offset };
-    });
+      list[i] = { tag: (graph.nodes[index] as GraphNode).tag, memory, strides: view.strides, offset: view.offset };
+    }
+    return list;
   }
 }
 
@@ -317,6 +373,57 @@ interface Run {
   readonly tiles: number;
 }
 
+const NO_CHAINS: readonly Chain[] = [];
+const NO_RUNS: readonly Run[] = [];
+/** The one word of a task that does nothing. */
+const ONE_UNIT: readonly number[] = [0];
+
+/** The step that writes each value. Of a plan of one step nobody asks. */
+class Writers {
+  #steps: Map<number, number> | undefined;
+
+  set(node: number, step: number): void {
+    this.#steps ??= new Map();
+    this.#steps.set(node, step);
+  }
+
+  /** -1: none. */
+  get(node: number): number {
+    return this.#steps?.get(node) ?? -1;
+  }
+}
+
+function costOf({ stages }: Chain): number {
+  let sum = 0;
+  for (const task of stages) sum += task.costNs;
+  return sum;
+}
+
+/** Whether one of the chain's stages writes the value. */
+function makes({ stages }: Chain, ref: number): boolean {
+  for (let i = 0; i < stages.length; i++) if ((stages[i] as Task).writes.includes(ref)) return true;
+  return false;
+}
+
+/** The externals that a chain reads, each once. */
+function externalsOf({ stages }: Chain): readonly number[] {
+  let most = 0;
+  for (const task of stages) most += task.pointers.length;
+  const list = new Array<number>(most);
+  let count = 0;
+  for (const task of stages) {
+    for (let i = 0; i < task.pointers.length; i++) {
+      const ref = task.pointers[i]?.ref;
+      if (ref === undefined || !isExternal(ref)) continue;
+      let known = 0;
+      while (known < count && list[known] !== ~ref) known++;
+      if (known === count) list[count++] = ~ref;
+    }
+  }
+  list.length = count;
+  return list;
+}
+
 /** Each element of its one result is made from the same elements of what it reads, and stored after they are loaded. */
 function isElementWise({ stages, split }: Chain): boolean {
   return stages.length === 1 && split < 0 && stages[0]?.writes.length === 1;
@@ -325,12 +432,11 @@ function isElementWise({ stages, split }: Chain): boolean {
 /** Whether `chain` reads from `producer`, and a piece of that only in the piece of its own that has the same number. */
 function readsTilewise(chain: Chain, producer: Chain): boolean {
   if (chain.split === 0 || chain.split !== producer.split || chain.units < 2) return false;
-  const made = new Set(producer.stages.flatMap((task) => task.writes));
   let reads = false;
   for (const task of chain.stages) {
     for (let i = 0; i < task.pointers.length; i++) {
       const pointer = task.pointers[i];
-      if (pointer === undefined || !made.has(pointer.ref)) continue;
+      if (pointer === undefined || !makes(producer, pointer.ref)) continue;
       if (task.aligned?.includes(i) !== true) return false;
       reads = true;
     }
@@ -338,8 +444,17 @@ function readsTilewise(chain: Chain, producer: Chain): boolean {
   return reads;
 }
 
-/** The last chain that reads each value, and the values that only their own run reads, piece by piece. */
-function lifetimes(chains: readonly Chain[], runs: readonly Run[]): { lastReader: Map<number, number>; inRun: Set<number> } {
+/** Who reads the values of a plan. */
+interface Uses {
+  /** The last chain that reads each. */
+  readonly lastReader: ReadonlyMap<number, number>;
+  /** Values that only their own run reads, piece by piece. */
+  readonly inRun: ReadonlySet<number>;
+}
+
+/** Undefined for a single chain: what it does not give to the caller, it alone reads. */
+function usesOf(chains: readonly Chain[], runs: readonly Run[]): Uses | undefined {
+  if (chains.length === 1) return undefined;
   const lastReader = new Map<number, number>();
   const writer = new Map<number, number>();
   const inRun = new Set<number>();
@@ -363,63 +478,4 @@ function lifetimes(chains: readonly Chain[], runs: readonly Run[]): { lastReader
     }
   });
   return { lastReader, inRun };
-}
-
-interface Slot {
-  readonly offset: number;
-  /** Room. */
-  readonly bytes: number;
-  /** Bytes of what lies there, and of an element of it. */
-  used: number;
-  unit: number;
-  /** Last chain that reads what lies there. */
-  until: number;
-  /** First chain of the run that alone reads what lies there, piece by piece; -1: there is none. */
-  run: number;
-}
-
-/**
- * Places the intermediate values of a plan. Memory is used anew when its last reader is far enough back;
- * within a run at once, since a tile comes to its next chain only after the one before, and pieces of
- * values of equal size lie in equal places.
- */
-class Workspace {
-  readonly #offsets = new Map<number, number>();
-  readonly #slots: Slot[] = [];
-  bytes = 0;
-
-  /**
-   * Returns the chain that has to be complete before the place may be written, or -1. `run`: the first chain of
-   * the run that alone reads the value, or -1. `inPlace`: it may lie where the chain itself reads its input.
-   */
-  place(node: number, bytes: number, unit: number, chain: number, lastReader: number, run: number, inPlace: boolean): number {
-    const size = align(Math.max(1, bytes));
-    const fits = (slot: Slot): boolean => slot.bytes >= size && slot.bytes <= 2 * size;
-    const isFree = (slot: Slot): boolean => slot.until < chain || (inPlace && slot.until === chain);
-    // Elements of another width would lie in other places, although the bytes are as many.
-    const alike = (slot: Slot): boolean => slot.used === bytes && slot.unit === unit;
-    let slot = run >= 0 ? this.#slots.find((known) => known.run === run && isFree(known) && alike(known)) : undefined;
-    let waits = -1;
-    if (slot === undefined) {
-      slot = this.#slots.find((known) => known.until <= chain - REUSE_DISTANCE && fits(known));
-      if (slot !== undefined) waits = slot.until;
-    }
-    if (slot === undefined) {
-      slot = { offset: this.bytes, bytes: size, used: bytes, unit, until: lastReader, run: -1 };
-      this.#slots.push(slot);
-      this.bytes += size;
-    }
-    slot.used = bytes;
-    slot.unit = unit;
-    slot.until = lastReader;
-    slot.run = run;
-    this.#offsets.set(node, slot.offset);
-    return waits;
-  }
-
-  offset(node: number): number {
-    const offset = this.#offsets.get(node);
-    if (offset === undefined) throw new GpuosError('GPUOS_INTERNAL', `Value ${node} of a plan has no memory.`);
-    return offset;
-  }
 }

@@ -215,9 +215,12 @@ export class Recording {
     tape.put(isContiguous(input.info, input) ? -1 : strideIds.id(stridesOf(input, sizes).join()));
   }
 
-  /** What primes stand for the sizes of the closed form. */
+  readonly #sizes = new Sizes();
+
+  /** What primes stand for the sizes of the closed form. Valid until it is asked for again. */
   sizes(): Sizes {
-    const sizes = new Sizes();
+    const sizes = this.#sizes;
+    sizes.restart();
     for (let i = 0; i < this.#externals; i++) relateStrides(this.externals[i] as Tensor, sizes);
     for (let i = 0; i < this.#count; i++) {
       const tensor = this.nodes[i] as Tensor;
@@ -276,8 +279,8 @@ export class Recording {
 
   /** What the graph reads. */
   external(sizes?: Sizes): GraphExternal[] {
-    const result: GraphExternal[] = [];
-    for (let i = 0; i < this.#externals; i++) result.push(describe(this.externals[i] as Tensor, sizes));
+    const result = new Array<GraphExternal>(this.#externals);
+    for (let i = 0; i < result.length; i++) result[i] = describe(this.externals[i] as Tensor, sizes);
     return result;
   }
 }
@@ -302,9 +305,9 @@ function describe(input: Tensor, sizes: Sizes | undefined): GraphExternal {
   if (storage === undefined) {
     return input.constant ? { kind: 'constant', info, dtype, value: input.value as number } : { kind: 'scalar', info, dtype };
   }
-  const strides = isContiguous(input.info, input) ? info.strides : stridesOf(input, sizes);
   // The offset is a run-time matter: it is added to the address.
-  return { kind: 'storage', info, dtype, view: { strides, offset: 0 }, reused: storage.products >= REUSED_PRODUCTS };
+  const view = isContiguous(input.info, input) ? info.contiguous : { strides: stridesOf(input, sizes), offset: 0 };
+  return { kind: 'storage', info, dtype, view, reused: storage.products >= REUSED_PRODUCTS };
 }
 
 function stridesOf({ info, strides }: Tensor, sizes: Sizes | undefined): readonly number[] {

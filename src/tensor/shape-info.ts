@@ -1,5 +1,6 @@
 import type { DType, Shape } from '../ops/define.ts';
 import { elementCount, strides } from '../ops/shape.ts';
+import { DTYPES } from '../ops/dtype.ts';
 import { dtypeCode } from './graph.ts';
 
 /** A shape that exists once: equal shapes are the same object, so comparing and naming them is cheap. */
@@ -15,6 +16,9 @@ export interface ShapeInfo {
   readonly inOrder: { readonly dims: readonly number[]; readonly strides: readonly number[] };
   /** Tensors of this shape by their dtype (see typeOf). */
   readonly types: (TensorType | undefined)[];
+  /** The shape with numbers for sizes, and in which round of asking for it that was found (see Sizes). */
+  round: number;
+  numbered: ShapeInfo | undefined;
 }
 
 /** A shape and a dtype, which exist once together. */
@@ -36,6 +40,7 @@ export function typeOf(info: ShapeInfo, dtype: DType): TensorType {
   return type;
 }
 
+const ONE = { dims: [], strides: [] };
 const known = new Map<string, ShapeInfo>();
 /** Lists that were looked up before, by identity: programs hand the same array over and over. */
 const seen = new WeakMap<Shape, ShapeInfo>();
@@ -45,18 +50,26 @@ export function shapeInfo(dims: Shape): ShapeInfo {
   const before = seen.get(dims);
   // A caller's array may have been written since; ours are frozen.
   if (before !== undefined && (before.dims === dims || sameDims(before.dims, dims))) return before;
+  const info = shapeOf(dims);
+  if (dims !== info.dims) seen.set(dims, info);
+  return info;
+}
+
+/** The same for a list that is not handed over again: to remember it would be in vain. */
+export function shapeOf(dims: Shape): ShapeInfo {
   const key = dims.join();
   let info = known.get(key);
   if (info === undefined) {
     const frozen = Object.freeze([...dims]);
     const size = elementCount(frozen);
     const steps = Object.freeze(strides(frozen));
-    const inOrder = size === 1 ? { dims: [], strides: [] } : { dims: [size], strides: [1] };
-    info = { id: known.size, dims: frozen, size, strides: steps, contiguous: { strides: steps, offset: 0 }, inOrder, types: [] };
+    const inOrder = size === 1 ? ONE : frozen.length === 1 ? { dims: frozen, strides: steps } : { dims: [size], strides: [1] };
+    const contiguous = { strides: steps, offset: 0 };
+    const types = new Array<TensorType | undefined>(DTYPES.length).fill(undefined);
+    info = { id: known.size, dims: frozen, size, strides: steps, contiguous, inOrder, types, round: 0, numbered: undefined };
     known.set(key, info);
     seen.set(frozen, info);
   }
-  if (dims !== info.dims) seen.set(dims, info);
   return info;
 }
 

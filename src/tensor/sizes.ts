@@ -1,4 +1,4 @@
-import { type ShapeInfo, shapeInfo } from './shape-info.ts';
+import { type ShapeInfo, shapeOf } from './shape-info.ts';
 
 /**
  * Sizes as prime numbers.
@@ -14,16 +14,25 @@ import { type ShapeInfo, shapeInfo } from './shape-info.ts';
  * product of its parts (768 as 12 x 64).
  */
 export class Sizes {
-  readonly #primes: number[] = [];
+  // Sizes above 1 and the numbers that stand for them, of which the primes come in the order of PRIMES. They are few, and the
+  // lists keep their room.
   readonly #sizes: number[] = [];
-  readonly #numbers = new Map<number, number>([
-    [0, 0],
-    [1, 1],
-  ]);
+  readonly #numbers: number[] = [];
+  #count = 0;
+  #primes = 0;
   /** Sizes that are products, and of what. */
-  readonly #parts = new Map<number, readonly number[]>();
-  readonly #shapes = new Map<ShapeInfo, ShapeInfo>();
+  #parts: Map<number, readonly number[]> | undefined;
+  /** See ShapeInfo.round. */
+  #round = ++rounds;
   #possible = true;
+
+  /** Forgets everything. */
+  restart(): void {
+    this.#count = this.#primes = 0;
+    this.#parts = undefined;
+    this.#round = ++rounds;
+    this.#possible = true;
+  }
 
   /** Whether primes can stand for all that was asked of them. */
   get possible(): boolean {
@@ -62,6 +71,7 @@ export class Sizes {
   /** `size` is the product of these, each at least 2. */
   divide(size: number, parts: readonly number[]): void {
     const sorted = [...parts].sort((a, b) => a - b);
+    this.#parts ??= new Map();
     const known = this.#parts.get(size);
     if (known === undefined) this.#parts.set(size, sorted);
     else if (known.join() !== sorted.join()) this.#possible = false;
@@ -69,32 +79,43 @@ export class Sizes {
 
   /** The number that stands for a size. */
   number(size: number): number {
-    const known = this.#numbers.get(size);
-    if (known !== undefined) return known;
-    const parts = this.#parts.get(size);
+    if (size <= 1) return size;
+    for (let i = 0; i < this.#count; i++) if (this.#sizes[i] === size) return this.#numbers[i] as number;
+    // What is given up asks no more, however many sizes it has.
+    if (!this.#possible) return 1;
+    const parts = this.#parts?.get(size);
     let number = 1;
     if (parts !== undefined) for (const part of parts) number *= this.number(part);
-    else if (this.#primes.length < PRIMES.length) {
-      number = PRIMES[this.#primes.length] as number;
-      this.#primes.push(number);
-      this.#sizes.push(size);
-    } else this.#possible = false;
-    this.#numbers.set(size, number);
+    else if (this.#primes < PRIMES.length) number = PRIMES[this.#primes++] as number;
+    else this.#possible = false;
+    this.#sizes[this.#count] = size;
+    this.#numbers[this.#count++] = number;
     return number;
   }
 
   /** The shape of these numbers. Asked for every operation, so what is rare is apart. */
   shape(info: ShapeInfo): ShapeInfo {
-    return this.#shapes.get(info) ?? this.#newShape(info);
+    return info.round === this.#round ? (info.numbered as ShapeInfo) : this.#newShape(info);
   }
 
   #newShape(info: ShapeInfo): ShapeInfo {
-    const dims = info.dims.map((size) => this.number(size));
-    if (dims.reduce((product, number) => product * Math.max(1, number), 1) > MOST) this.#possible = false;
-    const shape = this.#possible ? shapeInfo(dims) : info;
-    this.#shapes.set(info, shape);
+    const { dims } = info;
+    const numbers = this.#dims;
+    numbers.length = dims.length;
+    let product = 1;
+    for (let i = 0; i < dims.length; i++) {
+      const number = this.number(dims[i] as number);
+      numbers[i] = number;
+      product *= Math.max(1, number);
+    }
+    if (product > MOST) this.#possible = false;
+    const shape = this.#possible ? shapeOf(numbers) : info;
+    info.round = this.#round;
+    info.numbered = shape;
     return shape;
   }
+
+  readonly #dims: number[] = [];
 
   /** The number that stands for a stride over this many elements. */
   stride(stride: number, size: number): number {
@@ -107,8 +128,11 @@ export class Sizes {
   actual(number: number): number {
     let rest = number;
     let result = 1;
-    for (let i = 0; rest > 1 && i < this.#primes.length; i++) {
-      const prime = this.#primes[i] as number;
+    for (let i = 0, primes = 0; rest > 1 && i < this.#count; i++) {
+      const prime = this.#numbers[i] as number;
+      // Products of others are no primes.
+      if (prime !== PRIMES[primes]) continue;
+      primes++;
       while (rest % prime === 0) {
         rest /= prime;
         result *= this.#sizes[i] as number;
@@ -118,6 +142,8 @@ export class Sizes {
     return result * rest;
   }
 }
+
+let rounds = 0;
 
 /** Products of numbers beyond this might not be exact. */
 const MOST = 2 ** 50;

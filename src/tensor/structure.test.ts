@@ -181,7 +181,7 @@ function literalPlan(recording: Recording, fused: boolean): Plan {
   return new Planner(system, instanceOf(structure, recording, undefined)).plan();
 }
 
-const plain = (plan: Plan): Plan => ({ ...plan, operators: new Set([...plan.operators].sort((a, b) => a - b)) });
+const plain = (plan: Plan): Plan => ({ ...plan, operators: [...plan.operators].sort((a, b) => a - b) });
 
 /** Sizes of which none is another's product, and none is one less than another. */
 const APART = [5, 8, 11, 14, 17, 23, 26, 29] as const;

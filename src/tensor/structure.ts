@@ -7,12 +7,9 @@ import type { Sizes } from './sizes.ts';
 
 /** What is to be done of a group: nothing, where nobody needs what it computes. */
 export type Work =
-  | { readonly kind: 'kernel'; readonly kernel: Kernel; readonly name: string }
+  | { readonly kind: 'kernel'; readonly kernel: Kernel }
   | { readonly kind: 'fixed'; readonly node: number }
   | { readonly kind: 'copy'; readonly node: number };
-
-/** Names in a fused operator's name. */
-const NAMED = 6;
 
 /**
  * What a computation's plan is whatever its sizes are: what becomes one kernel, the order, and the programs. Made of a
@@ -31,6 +28,8 @@ export class Structure {
   readonly work: readonly Work[];
   /** Values with memory of their own, which outlives the run: for each the index of its output. */
   readonly owned: ReadonlyMap<number, number>;
+  /** These, by the index. */
+  readonly ownedNodes: readonly number[];
   /** Nodes that the caller may ask for and that lie in such memory, or in an external. */
   readonly results: readonly number[];
   /** The planner's copy of what a reduction reads, by the reduction. */
@@ -56,6 +55,7 @@ export class Structure {
       if (!isExternal(value) && this.materialized.has(value) && !owned.has(value)) owned.set(value, owned.size);
     }
     this.owned = owned;
+    this.ownedNodes = [...owned.keys()];
     this.results = wanted.filter((index) => isExternal(base(index)) || owned.has(base(index)));
     this.copyOf = new Map(copies.map(({ reader }, i) => [reader, graph.nodes.length + i]));
   }
@@ -104,9 +104,7 @@ export class Structure {
     // Sizes of 0 are the same in every recording that it serves.
     if (group.members.every(({ node }) => !isOutput(node) || graph.nodes[node]?.info.size === 0)) return [];
     const kernel = new Kernel(group, graph, (ref) => this.dtype(ref) as DType, isOutput);
-    const { names } = kernel;
-    const shown = names.length > NAMED ? [...names.slice(0, NAMED - 1), `${names.length - NAMED + 1} more`] : names;
-    return [{ kind: 'kernel', kernel, name: names.length === 1 ? (names[0] as string) : `fused:${shown.join('+')}` }];
+    return [{ kind: 'kernel', kernel }];
   }
 }
 
