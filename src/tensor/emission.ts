@@ -244,7 +244,7 @@ export class Kernel {
       }
       inputsOf[i] = index;
     }
-    inputs.length = count;
+    if (count < inputs.length) inputs.length = count;
     return {
       variant: this.#variant(outerRank, inputsOf, inputs),
       reads: inputs,
@@ -296,7 +296,7 @@ export class Kernel {
       const aligned = outer.length > 0 ? isAligned(space, input, size) : input.stride === 1 && input.offset === 0 && size === columns;
       if (aligned) result[count++] = i;
     }
-    result.length = count;
+    if (count < result.length) result.length = count;
     return result;
   }
 

@@ -7,7 +7,7 @@ import type { Recording } from './recording.ts';
 import type { ShapeInfo } from './shape-info.ts';
 import type { Sizes } from './sizes.ts';
 import { type Instance, Structure } from './structure.ts';
-import type { Tape } from './tape.ts';
+import type { Copy, Tape } from './tape.ts';
 import type { Tensor } from './tensor.ts';
 
 /** Most plans kept; the oldest go first. A program whose shapes change at every call makes a new one each time. */
@@ -17,17 +17,20 @@ const MAX_STRUCTURES = 512;
 
 /** A value that is kept under a form. */
 class Entry<T> {
-  readonly words: Int32Array;
+  readonly form: Copy;
   readonly fused: boolean;
   /** Undefined once it has gone. */
   value: T | undefined;
   /** What was asked for next, the last time. */
   next: Entry<T> | undefined = undefined;
+  /** Another one whose form has the same hash. */
+  readonly other: Entry<T> | undefined;
 
-  constructor(words: Int32Array, fused: boolean, value: T) {
-    this.words = words;
+  constructor(form: Copy, fused: boolean, value: T, other: Entry<T> | undefined) {
+    this.form = form;
     this.fused = fused;
     this.value = value;
+    this.other = other;
   }
 }
 
@@ -35,7 +38,8 @@ class Entry<T> {
 class Forms<T> {
   readonly #limit: number;
   readonly #onGone: (value: T) => void;
-  readonly #entries = new Map<number, Entry<T>[]>();
+  /** By the hash of their forms. */
+  readonly #entries = new Map<number, Entry<T>>();
   #size = 0;
   /** What was asked for last. */
   #last: Entry<T> | undefined;
@@ -48,12 +52,12 @@ class Forms<T> {
   get(form: Tape, fused: boolean): T | undefined {
     // Programs repeat themselves: what followed the last time is looked at first, which costs no hash.
     const likely = this.#last?.next;
-    if (likely?.value !== undefined && likely.fused === fused && form.equals(likely.words)) {
+    if (likely?.value !== undefined && likely.fused === fused && form.equals(likely.form)) {
       this.#last = likely;
       return likely.value;
     }
-    for (const entry of this.#entries.get(form.hash()) ?? []) {
-      if (entry.fused !== fused || !form.equals(entry.words)) continue;
+    for (let entry = this.#entries.get(form.hash()); entry !== undefined; entry = entry.other) {
+      if (entry.fused !== fused || !form.equals(entry.form)) continue;
       this.#follow(entry);
       return entry.value;
     }
@@ -61,11 +65,9 @@ class Forms<T> {
   }
 
   set(form: Tape, fused: boolean, value: T): void {
-    const entry = new Entry(form.copy(), fused, value);
     const hash = form.hash();
-    const list = this.#entries.get(hash);
-    if (list === undefined) this.#entries.set(hash, [entry]);
-    else list.push(entry);
+    const entry = new Entry(form.copy(), fused, value, this.#entries.get(hash));
+    this.#entries.set(hash, entry);
     this.#follow(entry);
     if (++this.#size > this.#limit) this.#evict();
   }
@@ -80,12 +82,14 @@ class Forms<T> {
   }
 
   #evict(): void {
-    for (const [hash, list] of this.#entries) {
-      this.#size -= list.length;
+    for (const hash of this.#entries.keys()) {
+      let entry = this.#entries.get(hash);
       this.#entries.delete(hash);
-      for (const entry of list) {
+      for (; entry !== undefined; entry = entry.other) {
+        this.#size--;
         this.#onGone(entry.value as T);
         entry.value = entry.next = undefined;
+        entry.form.release();
       }
       return;
     }

@@ -420,7 +420,7 @@ function externalsOf({ stages }: Chain): readonly number[] {
       if (known === count) list[count++] = ~ref;
     }
   }
-  list.length = count;
+  if (count < most) list.length = count;
   return list;
 }
 

@@ -101,7 +101,7 @@ export class Sizes {
   #newShape(info: ShapeInfo): ShapeInfo {
     const { dims } = info;
     const numbers = this.#dims;
-    numbers.length = dims.length;
+    if (numbers.length !== dims.length) numbers.length = dims.length;
     let product = 1;
     for (let i = 0; i < dims.length; i++) {
       const number = this.number(dims[i] as number);
