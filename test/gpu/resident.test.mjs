@@ -4,11 +4,13 @@
  */
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
-import { control } from '../../dist/abi/records.js';
+import { control, workerRecord } from '../../dist/abi/records.js';
 import { CONTROL_ADDRESS, MAX_TILES, STATUS } from '../../dist/abi/status.js';
 import { CudaDriver } from '../../dist/backends/cuda/driver.js';
 import { readInjectable } from '../../dist/backends/cuda/elf/injectable.js';
 import { ImageCache } from '../../dist/backends/cuda/image-cache.js';
+import { INTERPRETER } from '../../dist/backends/cuda/injection/function-mirror.js';
+import { encodeProgram } from '../../dist/backends/cuda/interpreter/index.js';
 import { planSegment, writeSegment } from '../../dist/backends/cuda/layout.js';
 import { koffi } from '../../dist/backends/cuda/library.js';
 import { Nvrtc } from '../../dist/backends/cuda/nvrtc.js';
@@ -16,6 +18,7 @@ import { probe } from '../../dist/backends/cuda/probe.js';
 import { CodeArena } from '../../dist/backends/cuda/process/code-arena.js';
 import { ResidentKernel } from '../../dist/backends/cuda/resident.js';
 import { OPERATOR_OPTIONS, RESIDENT_OPTIONS, residentSource } from '../../dist/backends/cuda/source.js';
+import { lower } from '../../dist/backends/lowering/index.js';
 import { cacheFolder } from '../../dist/flags.js';
 import {
   BUILT_IN,
@@ -200,6 +203,7 @@ describe('the resident kernel', { skip: found.ready ? false : `missing ${why}` }
       assert.equal(stuck, undefined, stuck);
       const layout = planSegment({ queues, slots: SLOTS, firstSequence });
       assert.ok(layout.end <= STAGING);
+      this.layout = layout;
       this.words = new Int32Array(segment.view);
       writeSegment(new Uint32Array(segment.view), layout);
       this.allocated = [];
@@ -232,6 +236,13 @@ describe('the resident kernel', { skip: found.ready ? false : `missing ${why}` }
         const state = this.queues.map(({ mark, head, tail }) => `mark ${mark}, head ${head}, tail ${tail}`).join('; ');
         throw new Error(`${what}: not within ${ms} ms (${state}; the kernel has ${this.kernel.left ? '' : 'not '}left)`);
       }
+    }
+
+    /** Tasks that each worker has ended. It says so when it has been without work for a while. */
+    tasksOfWorkers() {
+      const { workerRecords } = this.layout;
+      const at = (worker) => (workerRecords + (worker + 1) * workerRecord.size + workerRecord.offset.tasks) >> 2;
+      return Array.from({ length: this.started.workers }, (_, worker) => Atomics.load(this.words, at(worker)));
     }
 
     complete() {
@@ -366,6 +377,121 @@ describe('the resident kernel', { skip: found.ready ? false : `missing ${why}` }
       });
     },
   );
+
+  it('leaves a run of tasks that wait for one another with one worker, and goes on with the next', TIMEOUT, async () => {
+    await withKernel({ workers: 4 }, (rig, queue) => {
+      let ended = 0;
+      for (const [length, by] of [
+        [8, 'dependency'],
+        [8, 'after'],
+        [24, 'dependency'],
+        [5, 'after'],
+      ]) {
+        const before = rig.tasksOfWorkers();
+        // Behind a task of several tiles nobody knows who ends it.
+        queue.submit({ operator: NOP, tiles: 4 });
+        for (let i = 0; i < length; i++) {
+          const last = queue.tail - 1;
+          queue.submit({ operator: NOP, ...(i === 0 ? {} : by === 'after' ? { after: last } : { dependencies: [[0, last]] }) });
+        }
+        ended += length + 1;
+        rig.wait(() => rig.tasksOfWorkers().reduce((sum, n) => sum + n) === ended, 'the workers tell what they have done');
+        const [most, ...others] = rig
+          .tasksOfWorkers()
+          .map((n, i) => n - before[i])
+          .sort((a, b) => b - a);
+        assert.ok(most === Math.min(length, 8) || most === Math.min(length, 8) + 1, `${length} tasks, by ${by}: ${[most, ...others]}`);
+        assert.equal(others.filter((n) => n > 1).length, Math.ceil(length / 8) - 1, `${length} tasks, by ${by}: ${[most, ...others]}`);
+      }
+      rig.complete();
+      assertAllDone(queue);
+    });
+  });
+
+  it('has whoever is free pull the tiles of attention, and waits for nobody who is not', TIMEOUT, async () => {
+    const [n, d] = [64, 8];
+    const [q, k, v, out] = [0, 1, 2, 3].map((i) => values + 4 * n * d * i);
+    // Queries of zeros weigh all keys alike: the means of what they see.
+    clear(q, 4 * n * d * 2);
+    write(
+      v,
+      Float32Array.from({ length: n * d }, (_, i) => Math.floor(i / d)),
+    );
+    const view = { shape: [n, d], dtype: 'float32', strides: [d, 1], offset: 0 };
+    const { words } = lower('attention', [view, view, view], [view], { causal: true });
+    const params = { offset: STAGING - 1024, lines: Math.ceil((5 * 8 + 4 * words.length) / 64) };
+    new BigUint64Array(segment.view, params.offset, 5).set([q, k, v, 0, out].map(BigInt));
+    new Uint32Array(segment.view, params.offset + 5 * 8, words.length).set(words);
+    const operator = BUILT_IN.indexOf('attention');
+    const isRight = () => {
+      const wrong = read(out, n * d, Float32Array).findIndex((value, i) => Math.abs(value - Math.floor(i / d) / 2) > 1e-4);
+      assert.equal(wrong, -1, `element ${wrong}`);
+    };
+    await withKernel({ workers: 3 }, (rig, queue) => {
+      rig.enter('count');
+      for (const tiles of [2, 3, 17, 64]) {
+        write(out, new Float32Array(n * d));
+        // One of the three is busy for long.
+        const long = queue.submit({ operator: SLOT.count, pointers: [counters], words: [0, EMULATED ? 1.5e9 : 3e7] });
+        const pulled = queue.submit({ operator, params, tiles });
+        rig.wait(() => queue.status(pulled) !== undefined, 'the tiles that are left to two');
+        assert.deepEqual([queue.status(long), queue.status(pulled)], [undefined, 0], 'it waited for the one that is busy');
+        isRight();
+        rig.complete();
+      }
+      assertAllDone(queue);
+      const empty = queue.submit({ operator: 999 });
+      const refused = queue.submit({ operator, params, tiles: 64, dependencies: [[0, empty]] });
+      rig.complete();
+      assert.deepEqual(
+        [empty, refused].map((sequence) => queue.status(sequence)),
+        [STATUS.EMPTY_SLOT, STATUS.DEPENDENCY_FAILED],
+      );
+      for (let round = 0; round < scaled(100); round++) {
+        const running = queue.submit({ operator, params, tiles: 64 });
+        queue.control(CONTROL.kill, operator);
+        const behind = queue.submit({ operator, params, tiles: 64 });
+        queue.control(CONTROL.revive, operator);
+        const last = queue.submit({ operator, params, tiles: 64 });
+        rig.complete();
+        const [first, ...others] = [running, behind, last].map((sequence) => queue.status(sequence));
+        assert.ok(first === 0 || first === STATUS.KILLED, `status ${first}`);
+        assert.deepEqual(others, [STATUS.KILLED, 0]);
+      }
+      isRight();
+    });
+  });
+
+  it('has workers forget an entry of the table of functions that the host writes anew', TIMEOUT, async () => {
+    const program = (op) => ({
+      inputs: [{ dtype: 'float32', columnStride: 1 }],
+      scalars: 0,
+      nodes: [
+        { kind: 'input', input: 0, dtype: 'float32' },
+        { kind: 'map', op, args: [0], dtype: 'float32' },
+      ],
+      outputs: [{ node: 1, dtype: 'float32', space: 'full' }],
+      outerRank: 0,
+    });
+    const [slot, fn, n] = [901, BUILT_IN.length + 2 + NAMES.length, 1000];
+    const [x, out, code] = [values, values + 4 * n, values + 32 * n];
+    const ops = ['neg', 'abs'];
+    write(x, new Float32Array(n).fill(3));
+    ops.forEach((op, i) => {
+      write(code + 4096 * i, encodeProgram(program(op)));
+    });
+    await withKernel({ workers: 3 }, (rig, queue) => {
+      for (let round = 0; round < 6; round++) {
+        rig.kernel.enter([[fn, INTERPRETER, code + 4096 * (round % 2)]]);
+        if (round === 0) queue.control(CONTROL.publish, slot, fn, 1);
+        // On every worker, which then remembers it.
+        for (let i = 0; i < 6; i++) queue.submit({ operator: slot, pointers: [x, out + 4 * n * i], words: [n] });
+        rig.complete();
+        assert.deepEqual(new Set(read(out, 6 * n, Float32Array)), new Set([ops[round % 2] === 'neg' ? -3 : 3]), `round ${round}`);
+      }
+      assertAllDone(queue);
+    });
+  });
 
   it('changes the table in order with the tasks around', TIMEOUT, async () => {
     const rounds = scaled(400);

@@ -3,6 +3,7 @@ import { readdirSync, readFileSync, readlinkSync, writeSync } from 'node:fs';
 import { Worker } from 'node:worker_threads';
 import { descriptor } from '../../dist/abi/descriptor.js';
 import { queueRecord } from '../../dist/abi/records.js';
+import { FLAG } from '../../dist/abi/status.js';
 import { ImageCache } from '../../dist/backends/cuda/image-cache.js';
 import { GPU_KERNELS, KERNELS } from '../../dist/backends/lowering/index.js';
 import { RESIDENT_OPTIONS, residentSource } from '../../dist/backends/cuda/source.js';
@@ -19,7 +20,6 @@ export const scaled = (count) => (EMULATED ? Math.ceil(count / 50) : count);
 export const notEmulated = (why) => (EMULATED ? `not on the emulated device: ${why}` : false);
 
 export const CONTROL = { publish: 1, kill: 2, revive: 3 };
-export const FLAG_AFTER = 2;
 
 /** A thread of its own, since what hangs may be a call of the driver, in which no timer runs. */
 const GUARD = `
@@ -165,15 +165,20 @@ export class Producer {
     return this.tail - this.#free >= this.slots;
   }
 
-  /** @param dependencies [queue, sequence] each; `after`: until the whole queue is complete up to there */
-  submit({ operator, pointers = [], words = [], dependencies = [], after, tiles = 1 }) {
+  /**
+   * @param dependencies [queue, sequence] each; `after`: until the whole queue is complete up to there; `params`: a parameter
+   *   block in the segment instead of pointers and words, {offset, lines of 64 bytes}
+   */
+  submit({ operator, pointers = [], words = [], params, dependencies = [], after, tiles = 1 }) {
     if (this.full) this.pause(() => this.full);
     const tag = this.tail >>> 0;
     const to = this.words;
     const base = (this.at.ring + (tag & (this.slots - 1)) * descriptor.size) >> 2;
     const o = descriptor.offset;
     to[base + (o.operator >> 2)] = operator;
-    to[base + (o.flags >> 2)] = (this.index << 16) | (after === undefined ? 0 : FLAG_AFTER);
+    const flags = (after === undefined ? 0 : FLAG.AFTER) | (params === undefined ? 0 : FLAG.PARAMS);
+    to[base + (o.flags >> 2)] = ((params?.lines ?? 0) << 24) | (this.index << 16) | flags;
+    to[base + (o.params >> 2)] = params?.offset ?? 0;
     to[base + (o.after >> 2)] = (after ?? 0) >>> 0;
     to[base + (o.tiles >> 2)] = tiles;
     let queues = 0xffffffff;

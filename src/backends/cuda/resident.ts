@@ -23,12 +23,13 @@ export const KERNEL_LIMITS = {
 } as const;
 /** Bytes of the structures that it and we both know. */
 export const KERNEL_SIZES = {
-  Mailbox: 384,
-  TaskRecord: 144,
+  Mailbox: 6272,
+  Progress: 16,
+  Changes: 16,
   FunctionEntry: 16,
   SlotEntry: 8,
-  ResidentArguments: 136,
-  Dispatching: 8268,
+  ResidentArguments: 144,
+  Dispatching: 8272,
   Shard: 4240,
 } as const;
 /** A block's dynamic shared memory. */
@@ -116,7 +117,7 @@ export class ResidentKernel implements ResidentHost {
       return address;
     };
     const mailboxes = zeroed(shards * workers * KERNEL_SIZES.Mailbox);
-    const tasks = zeroed(queues * slots * KERNEL_SIZES.TaskRecord);
+    const progress = zeroed(queues * slots * KERNEL_SIZES.Progress);
     const completions = allocate(queues * slots * 8);
     const marks = allocate(queues * 4);
     const heads = allocate(queues * 4);
@@ -125,6 +126,7 @@ export class ResidentKernel implements ResidentHost {
     const killed = zeroed(OPERATOR_SLOTS * 4);
     this.#leave = zeroed(4);
     const steps = zeroed(workers * 8);
+    const changes = zeroed(KERNEL_SIZES.Changes);
     const before = Uint32Array.from({ length: queues * slots * 2 }, (_, i) =>
       i % 2 === 0 ? 0 : completionBefore(firstSequence, (i >> 1) & (slots - 1), slots),
     );
@@ -136,19 +138,18 @@ export class ResidentKernel implements ResidentHost {
     const argument = new DataView(new ArrayBuffer(KERNEL_SIZES.ResidentArguments));
     const nearBytes = queues * slots * KERNEL_LIMITS.NEAR_BYTES;
     const near = nearBytes <= MOST_NEAR_BYTES ? allocate(nearBytes) : 0;
-    [segment.deviceAddress, mailboxes, tasks, completions, marks, heads, table, functions, killed, near, this.#leave, steps].forEach(
-      (address, i) => {
-        argument.setBigUint64(8 * i, BigInt(address), true);
-      },
-    );
+    const own = [mailboxes, progress, completions, marks, heads, table, functions, killed, near, this.#leave, steps, changes];
+    [segment.deviceAddress, ...own].forEach((address, i) => {
+      argument.setBigUint64(8 * i, BigInt(address), true);
+    });
     const { queueRecords, rings, queueStride, workerRecords } = layout;
     [workers, queues, slots, shards, queueRecords, rings, queueStride, controlSlot, workerRecords, taskBudgetMs].forEach((value, i) => {
-      argument.setUint32(96 + 4 * i, value, true);
+      argument.setUint32(104 + 4 * i, value, true);
     });
     // Its own functions have the first entries: slot i has function i + 1, and behind the last stands one that is never called.
-    const own = new BigUint64Array(2 * (interpreterSlot + 3));
+    const built = new BigUint64Array(2 * (interpreterSlot + 3));
     loaded.fillTable(argument, this.#stream);
-    driver.copyToHost(own, functions, own.byteLength, this.#stream);
+    driver.copyToHost(built, functions, built.byteLength, this.#stream);
     driver.synchronizeStream(this.#stream);
     const interpreterWord = 2 * (interpreterSlot + 1);
     const shape = {
@@ -166,7 +167,8 @@ export class ResidentKernel implements ResidentHost {
       leave: this.#leave,
       functions,
       interpreterWord,
-      own,
+      own: built,
+      changes,
       allocate,
     });
     this.#layout = layout;
@@ -178,7 +180,7 @@ export class ResidentKernel implements ResidentHost {
       registers: loaded.registers,
       stackBytes: OPERATOR_STACK_BYTES,
       functions,
-      interpreter: Number(own[interpreterWord]),
+      interpreter: Number(built[interpreterWord]),
     } satisfies ResidentStarted;
   }
 

@@ -414,12 +414,20 @@ T bits_as(U value) {
   return result;
 }
 
+// The lanes of a whole warp that have this value.
+inline uint32_t match(const char *file, uint32_t line, uint32_t mask, uint32_t value) {
+  uint32_t same = 0;
+  for (uint32_t lane = 0; lane < 32; lane++) same |= static_cast<uint32_t>(shuffle(TO, file, line, mask, value, lane) == value) << lane;
+  return same;
+}
+
 }  // namespace emulation
 
 #define __syncwarp(...) emulation::sync_warp(__FILE__, __LINE__ __VA_OPT__(, ) __VA_ARGS__)
 #define __ballot_sync(mask, value) emulation::vote(__FILE__, __LINE__, mask, (value) != 0)
 #define __any_sync(mask, value) static_cast<int>(emulation::vote(__FILE__, __LINE__, mask, (value) != 0) != 0)
 #define __all_sync(mask, value) static_cast<int>(emulation::vote(__FILE__, __LINE__, mask, (value) == 0) == 0)
+#define __match_any_sync(mask, value) emulation::match(__FILE__, __LINE__, mask, value)
 #define __shfl_sync(...) emulation::shuffle(emulation::TO, __FILE__, __LINE__, __VA_ARGS__)
 #define __shfl_up_sync(...) emulation::shuffle(emulation::UP, __FILE__, __LINE__, __VA_ARGS__)
 #define __shfl_down_sync(...) emulation::shuffle(emulation::DOWN, __FILE__, __LINE__, __VA_ARGS__)

@@ -35,9 +35,21 @@ inline void store_host(uint64_t *address, uint64_t value) { __atomic_store_n(add
 
 inline uint32_t load_relaxed(const uint32_t *address) { return emulation::load<__ATOMIC_RELAXED>(address); }
 inline uint64_t load_relaxed(const uint64_t *address) { return emulation::load<__ATOMIC_RELAXED>(address); }
-inline uint4 load_relaxed(const uint4 *address) { return emulation::load_four(address); }
+inline uint4 load_relaxed(const uint4 *address) {
+  emulation::look();
+  return emulation::load_four(address);
+}
 inline void store_relaxed(uint32_t *address, uint32_t value) { __atomic_store_n(address, value, __ATOMIC_RELAXED); }
 inline void store_relaxed(uint64_t *address, uint64_t value) { __atomic_store_n(address, value, __ATOMIC_RELAXED); }
+
+// The last word says of the others whose they are.
+inline void store_relaxed(uint4 *address, uint4 value) {
+  uint32_t *words = reinterpret_cast<uint32_t *>(address);
+  __atomic_store_n(words, value.x, __ATOMIC_RELAXED);
+  __atomic_store_n(words + 1, value.y, __ATOMIC_RELAXED);
+  __atomic_store_n(words + 2, value.z, __ATOMIC_RELAXED);
+  __atomic_store_n(words + 3, value.w, __ATOMIC_RELEASE);
+}
 
 inline uint32_t load_acquire(const uint32_t *address) { return emulation::load<__ATOMIC_ACQUIRE>(address); }
 inline uint64_t load_acquire(const uint64_t *address) { return emulation::load<__ATOMIC_ACQUIRE>(address); }

@@ -24,7 +24,7 @@ __device__ __forceinline__ Stage look_up(const ResidentArguments &a, uint32_t sl
 
 // Words: units, stages, then for each stage {slot and 64-byte lines of its parameter block << 16, where that block is in
 // the segment}. `area` takes the block of the stage at hand; `slot` is the chain's own, `next` the tile after this one.
-__device__ uint32_t run_chain(const ResidentArguments &a, const Share &share, uint32_t slot, const uint64_t *params, uint32_t tile, uint32_t tiles,
+static __device__ uint32_t run_chain(const ResidentArguments &a, const Share &share, uint32_t slot, const uint64_t *params, uint32_t tile, uint32_t tiles,
                               uint32_t next, char *area, char *scratch, uint32_t *word) {
   // One thread looks: a function's address may change while tasks run, and all threads have to call the same one.
   __shared__ Stage current;

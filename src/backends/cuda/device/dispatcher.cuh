@@ -20,12 +20,13 @@ struct Dispatching {
   uint32_t pause;       // not 0: nothing more is admitted
   uint32_t paused;      // shards that have seen it
   uint32_t yield_every; // what the host has set, as of the watcher's last look
+  uint32_t changes;     // of the table
   uint32_t heads[GPUOS_MAX_QUEUES];
   uint16_t table[GPUOS_OPERATOR_SLOTS]; // the function of each slot, and KILLED
 };
 
 // The host takes no more shards than fit into the block's shared memory with all workers (resident.ts).
-static_assert(sizeof(Dispatching) == 8268, "Dispatching");
+static_assert(sizeof(Dispatching) == 8272, "Dispatching");
 static_assert(sizeof(Shard) == 4240, "Shard");
 
 // A shard's mailboxes, with what it knows of them: [workers].
@@ -33,8 +34,15 @@ struct Outbox {
   Mailbox *mailboxes;
   uint32_t *sent;  // letters
   uint32_t *taken; // of these, as of the last look
-  uint32_t turn;
+  uint32_t turn;   // the worker that the last letter went to
+  // Of the last task: whether it went out in one letter, and how many behind one another have gone to that worker.
+  bool single;
+  uint32_t run;
 };
+
+// Tasks that wait for the one before go to the same worker, which knows then without a look that it is complete: so many
+// of them, as a mailbox has an end, and behind it everybody else would wait.
+#define GPUOS_RUN 8
 
 // A batch on its way from a ring. Asked for ahead while the one before is sent out, it is `ahead` until it is looked at.
 struct Batch {
@@ -68,7 +76,7 @@ __device__ __forceinline__ uint32_t count_four(uint4 piece, uint32_t head, uint3
 
 // Brings the next descriptors of a queue into `shard.stage`, and returns how many are there. With `eager`, when the last
 // look found many, it asks for 32 at once, and having got them for the next 32; else for four first, which is sooner here.
-__device__ uint32_t fetch(const ResidentArguments &a, Shard &shard, const char *ring, uint32_t head, bool eager, Batch &batch) {
+static __device__ uint32_t fetch(const ResidentArguments &a, Shard &shard, const char *ring, uint32_t head, bool eager, Batch &batch) {
   const uint32_t lane = threadIdx.x & 31;
   const bool ahead = batch.ahead && batch.head == head;
   if (!ahead) {
@@ -104,9 +112,16 @@ __device__ uint32_t fetch(const ResidentArguments &a, Shard &shard, const char *
   return count;
 }
 
+// Whether it depends on tasks of other queues.
+static __device__ bool depends_on_others(const ResidentArguments &a, const gpuos_descriptor *d, uint32_t queue) {
+  bool any = false;
+  for (uint32_t i = 0; i < 4; i++) any = any || (d->dependency_queues[i] != queue && d->dependency_queues[i] < a.queues);
+  return any;
+}
+
 // Whether every task of another queue that this one depends on is complete. A worker waits for tasks of its own queue
 // alone: one of another shard may stand behind this very task in the same worker's other mailbox.
-__device__ bool others_complete(const ResidentArguments &a, const gpuos_descriptor *d, uint32_t queue) {
+static __device__ bool others_complete(const ResidentArguments &a, const gpuos_descriptor *d, uint32_t queue) {
   for (uint32_t i = 0; i < 4; i++) {
     const uint32_t other = d->dependency_queues[i];
     if (other == queue || other >= a.queues) continue;
@@ -116,10 +131,17 @@ __device__ bool others_complete(const ResidentArguments &a, const gpuos_descript
   return true;
 }
 
+// Behind a change of the table: letters from here on say that they are of another time. One lane.
+__device__ __forceinline__ void tell_change(const ResidentArguments &a, Dispatching &common) {
+  fence_device();
+  atomicAdd(&common.changes, 1u);
+  atomicAdd(&a.changes->dispatched, 1u);
+}
+
 // Has a function's number stand for other code, of which nothing is called yet, or which computes the same. Words: kind,
 // function, address, data, bytes that are copied to where the data is from the first pointer, which is in the segment:
 // the interpreter's program. All lanes.
-__device__ uint32_t enter_function(const ResidentArguments &a, const gpuos_descriptor *d) {
+static __device__ uint32_t enter_function(const ResidentArguments &a, Dispatching &common, const gpuos_descriptor *d) {
   const uint32_t lane = threadIdx.x & 31;
   const uint32_t fn = d->words[1];
   if (fn >= GPUOS_FUNCTION_SLOTS) return GPUOS_STATUS_OUT_OF_RANGE_ID;
@@ -133,11 +155,12 @@ __device__ uint32_t enter_function(const ResidentArguments &a, const gpuos_descr
   // The data is the same where the function may be running.
   store_relaxed(&a.functions[fn].data, data);
   store_relaxed(&a.functions[fn].address, address);
+  tell_change(a, common);
   return GPUOS_STATUS_OK;
 }
 
 // Publishes, kills or revives an operator, and ends the control task. Words: kind, slot, function, version. One lane.
-__device__ void change_table(const ResidentArguments &a, Dispatching &common, const gpuos_descriptor *d, uint32_t queue, uint32_t sequence) {
+static __device__ void change_table(const ResidentArguments &a, Dispatching &common, const gpuos_descriptor *d, uint32_t queue, uint32_t sequence) {
   const uint32_t slot = d->words[1];
   uint32_t status = GPUOS_STATUS_OK;
   if (slot >= GPUOS_OPERATOR_SLOTS || (d->words[0] == GPUOS_CHANGE_PUBLISH && d->words[2] >= GPUOS_FUNCTION_SLOTS)) {
@@ -152,17 +175,19 @@ __device__ void change_table(const ResidentArguments &a, Dispatching &common, co
   } else {
     status = GPUOS_STATUS_FAILED;
   }
+  if (status == GPUOS_STATUS_OK) tell_change(a, common);
   publish_end(a, queue, sequence, status);
 }
 
 // Brings the parameter blocks of staged tasks of several tiles into device memory, where each of their workers finds
-// them sooner than in the segment, and does not ask the host once more for the same bytes.
-__device__ void bring_near(const ResidentArguments &a, Shard &shard, uint32_t queue, uint32_t head, uint32_t count) {
+// them sooner than in the segment, and does not ask the host once more for the same bytes. Returns whether there were any.
+static __device__ bool bring_near(const ResidentArguments &a, Shard &shard, uint32_t queue, uint32_t head, uint32_t count) {
   const uint32_t lane = threadIdx.x & 31;
   const gpuos_descriptor *own = staged(shard, lane);
   const bool wanted = lane < count && (own->flags & GPUOS_FLAG_PARAMS) != 0 && own->tiles > 1 && own->param_lines != 0 &&
                       own->param_lines * 64 <= GPUOS_NEAR_BYTES && own->operator_ < GPUOS_OPERATOR_SLOTS;
-  for (uint32_t left = __ballot_sync(0xffffffffu, wanted); left != 0; left &= left - 1) {
+  const uint32_t all = __ballot_sync(0xffffffffu, wanted);
+  for (uint32_t left = all; left != 0; left &= left - 1) {
     const uint32_t i = __ffs(left) - 1;
     gpuos_descriptor *d = reinterpret_cast<gpuos_descriptor *>(shard.stage[i]);
     const uint32_t pieces = d->param_lines * 4;
@@ -177,46 +202,93 @@ __device__ void bring_near(const ResidentArguments &a, Shard &shard, uint32_t qu
     if (lane == 0) d->params = reinterpret_cast<uint64_t>(near) | GPUOS_NEAR;
     __syncwarp();
   }
+  return all != 0;
 }
 
-// Writes the records of the first `count` staged tasks. Returns in how many letters this lane's task goes out; `fn` is the
-// function that its operator's slot holds now.
-__device__ uint32_t record(const ResidentArguments &a, const Dispatching &common, const Shard &shard, uint32_t queue, uint32_t head, uint32_t count,
-                           uint32_t &fn) {
+// What a lane knows of its own task of the batch, for the letters.
+struct Admitted {
+  uint32_t letters;
+  uint32_t envelope; // of its first letter
+  uint32_t fn;       // the function that its operator's slot holds now
+  uint32_t changes;
+  bool follows;      // waits for the task before it in the queue, and has one letter as that has
+};
+
+// Resolves the first `count` staged tasks. The lanes behind have no letters.
+static __device__ Admitted resolve(const Dispatching &common, const Shard &shard, const Outbox &outbox, uint32_t workers, uint32_t queue, uint32_t head,
+                            uint32_t count) {
   const uint32_t lane = threadIdx.x & 31;
   const gpuos_descriptor *d = staged(shard, lane);
   uint32_t status = GPUOS_STATUS_OK;
-  fn = 0;
+  Admitted own = {0, 0, 0, 0, false};
   if (lane < count) {
     if (d->operator_ >= GPUOS_OPERATOR_SLOTS) {
       status = GPUOS_STATUS_OUT_OF_RANGE_ID;
     } else {
-      fn = *const_cast<const volatile uint16_t *>(&common.table[d->operator_]);
-      if ((fn & GPUOS_KILLED) != 0) status = GPUOS_STATUS_KILLED;
-      else if (fn == 0) status = GPUOS_STATUS_EMPTY_SLOT;
-      fn &= GPUOS_KILLED - 1;
+      own.fn = *const_cast<const volatile uint16_t *>(&common.table[d->operator_]);
+      if ((own.fn & GPUOS_KILLED) != 0) status = GPUOS_STATUS_KILLED;
+      else if (own.fn == 0) status = GPUOS_STATUS_EMPTY_SLOT;
+      own.fn &= GPUOS_KILLED - 1;
     }
+    if (status == GPUOS_STATUS_OK && (d->tiles == 0 || d->tiles > GPUOS_MAX_TILES)) status = GPUOS_STATUS_FAILED;
+    own.letters = status == GPUOS_STATUS_OK ? min(d->tiles, workers) : 1;
+    own.envelope = queue << 8 | own.letters << 16 | status << 24;
+    // After the table: a later number than that of what was seen there would hide its change.
+    own.changes = *const_cast<const volatile uint32_t *>(&common.changes);
+    const uint32_t before = head + lane - 1;
+    own.follows = (d->flags & GPUOS_FLAG_AFTER) != 0 && d->after == before;
+    for (uint32_t i = 0; i < 4; i++) own.follows = own.follows || (d->dependency_queues[i] == queue && d->dependencies[i] == before);
   }
-  TaskRecord *records = a.tasks + static_cast<size_t>(queue) * a.slots;
-  for (uint32_t i = lane >> 3; i < count; i += 4) records[(head + i) & (a.slots - 1)].descriptor[lane & 7] = shard.stage[i][lane & 7];
-  if (lane >= count) return 0;
-  if (status == GPUOS_STATUS_OK && (d->tiles == 0 || d->tiles > GPUOS_MAX_TILES)) status = GPUOS_STATUS_FAILED;
-  const uint32_t letters = status == GPUOS_STATUS_OK ? min(d->tiles, a.workers) : 1;
-  TaskRecord &task = records[(head + lane) & (a.slots - 1)];
-  const uint32_t every = *const_cast<const volatile uint32_t *>(&common.yield_every);
-  *reinterpret_cast<uint4 *>(&task.status) = make_uint4(status | letters << 16, every, 0, GPUOS_STATUS_OK);
-  return letters;
+  const uint32_t single = __ballot_sync(0xffffffffu, own.letters == 1);
+  const bool single_before = lane == 0 ? outbox.single : (single >> (lane - 1) & 1) != 0;
+  own.follows = own.follows && single_before && own.letters == 1;
+  return own;
 }
 
-// Sends the letters of the staged tasks, 32 at a time; each lane has how many its own task has, and its function.
-__device__ void send(const ResidentArguments &a, Shard &shard, Outbox &outbox, uint32_t queue, uint32_t head, uint32_t count, uint32_t letters,
-                     uint32_t fn) {
+// Where the letters of a task say together how far it is. Returns whether there are such tasks.
+static __device__ bool begin_progress(const ResidentArguments &a, uint32_t queue, uint32_t head, const Admitted &own) {
   const uint32_t lane = threadIdx.x & 31;
-  const uint32_t slot = lane < count ? staged(shard, lane)->operator_ & (GPUOS_OPERATOR_SLOTS - 1) : 0;
+  Progress *progress = a.progress + static_cast<size_t>(queue) * a.slots + ((head + lane) & (a.slots - 1));
+  if (own.letters > 1) store_relaxed(reinterpret_cast<uint4 *>(progress), make_uint4(0, GPUOS_STATUS_OK, 0, head + lane));
+  return __any_sync(0xffffffffu, own.letters > 1) != 0;
+}
+
+// Writes up to 32 letters, the lanes' own: `task` of the batch, share, worker and number of each lane's. A lane writes
+// a piece, so that a letter goes out in one request; two letters at a time.
+static __device__ void write_letters(const ResidentArguments &a, const Shard &shard, const Outbox &outbox, const Admitted &own, uint32_t letters,
+                              uint32_t task, uint32_t share, uint32_t to, uint32_t number, uint32_t yield_every) {
+  const uint32_t lane = threadIdx.x & 31;
+  const uint32_t piece = lane & 15;
+  const uint32_t envelope = __shfl_sync(0xffffffffu, own.envelope, task) | share;
+  const uint32_t fn = __shfl_sync(0xffffffffu, own.fn, task);
+  const uint32_t changes = __shfl_sync(0xffffffffu, own.changes, task);
+  for (uint32_t first = 0; first < letters; first += 2) {
+    const uint32_t letter = first + (lane >> 4);
+    const uint32_t of = __shfl_sync(0xffffffffu, task, letter);
+    const uint32_t mailbox = __shfl_sync(0xffffffffu, to, letter);
+    const uint32_t n = __shfl_sync(0xffffffffu, number, letter);
+    const uint32_t last[4] = {__shfl_sync(0xffffffffu, envelope, letter), __shfl_sync(0xffffffffu, fn, letter),
+                              __shfl_sync(0xffffffffu, changes, letter), yield_every};
+    if (letter < letters && piece < GPUOS_LETTER_PIECES) {
+      const uint32_t *words = reinterpret_cast<const uint32_t *>(shard.stage[of]) + 3 * piece;
+      uint4 written;
+      if (piece < 10) written = make_uint4(words[0], words[1], words[2], n + 1);
+      else if (piece == 10) written = make_uint4(words[0], words[1], last[0], n + 1);
+      else written = make_uint4(last[1], last[2], last[3], n + 1);
+      store_relaxed(&outbox.mailboxes[mailbox].places[n % GPUOS_MAILBOX_DEPTH][piece], written);
+    }
+  }
+}
+
+// Sends the letters of the staged tasks, 32 at a time.
+static __device__ void send(const ResidentArguments &a, const Dispatching &common, Shard &shard, Outbox &outbox, uint32_t count, const Admitted &own) {
+  const uint32_t lane = threadIdx.x & 31;
+  const uint32_t upto = (2u << lane) - 1; // this lane and those before it
+  const uint32_t yield_every = *const_cast<const volatile uint32_t *>(&common.yield_every);
   uint32_t total = count;
-  const bool single = __all_sync(0xffffffffu, letters <= 1);
+  const bool single = __all_sync(0xffffffffu, own.letters <= 1);
   if (!single) {
-    uint32_t sum = letters;
+    uint32_t sum = own.letters;
 #pragma unroll
     for (uint32_t step = 1; step < 32; step <<= 1) {
       const uint32_t left = __shfl_up_sync(0xffffffffu, sum, step);
@@ -230,7 +302,7 @@ __device__ void send(const ResidentArguments &a, Shard &shard, Outbox &outbox, u
   uint32_t task = 0;
   for (uint32_t base = 0; base < total; base += 32) {
     const uint32_t letter = base + lane;
-    uint32_t to = 0;
+    const uint32_t letters = min(32u, total - base);
     uint32_t share = 0;
     if (single) {
       task = min(letter, 31u);
@@ -238,27 +310,34 @@ __device__ void send(const ResidentArguments &a, Shard &shard, Outbox &outbox, u
       while (shard.before[task + 1] <= letter) task++;
       share = letter - shard.before[task];
     }
-    const Letter of = {head + task, share, queue, __shfl_sync(0xffffffffu, slot, task), __shfl_sync(0xffffffffu, fn, task)};
+    // To the next worker in turn; to the same one what follows, as far as a run goes.
+    const bool follows = __shfl_sync(0xffffffffu, static_cast<uint32_t>(own.follows), task) != 0;
+    const uint32_t breaks = __ballot_sync(0xffffffffu, !follows) & upto;
+    const uint32_t run = breaks == 0 ? outbox.run + lane + 1 : lane - (31 - __clz(breaks));
+    const uint32_t moves = __ballot_sync(0xffffffffu, letter < total && (!follows || run % GPUOS_RUN == 0));
+    const uint32_t to = (outbox.turn + __popc(moves & upto)) % a.workers;
+    uint32_t number = 0;
+    const uint32_t same = __match_any_sync(0xffffffffu, letter < total ? to : ~0u);
     if (letter < total) {
-      to = (outbox.turn + lane) % a.workers;
-      const uint32_t number = outbox.sent[to] + lane / a.workers;
+      number = outbox.sent[to] + __popc(same & (upto >> 1));
       if (number - outbox.taken[to] >= GPUOS_MAILBOX_DEPTH) {
         uint32_t taken = load_relaxed(&outbox.mailboxes[to].taken);
         while (number - taken >= GPUOS_MAILBOX_DEPTH && load_relaxed(a.leave) == 0) taken = load_relaxed(&outbox.mailboxes[to].taken);
         outbox.taken[to] = taken;
       }
-      const uint32_t phase = ((number / GPUOS_MAILBOX_DEPTH) & 1) ^ 1;
-      store_relaxed(&outbox.mailboxes[to].words[number % GPUOS_MAILBOX_DEPTH], seal(of, phase));
     }
     __syncwarp();
+    write_letters(a, shard, outbox, own, letters, task, share, to, number, yield_every);
     if (letter < total) atomicAdd(&outbox.sent[to], 1u);
-    outbox.turn = (outbox.turn + min(32u, total - base)) % a.workers;
+    outbox.turn = __shfl_sync(0xffffffffu, to, letters - 1);
+    outbox.run = __shfl_sync(0xffffffffu, run, letters - 1);
     __syncwarp();
   }
+  outbox.single = __shfl_sync(0xffffffffu, own.letters, count - 1) == 1;
 }
 
 // Admits what a queue has, up to 32 tasks; returns how many.
-__device__ uint32_t admit(const ResidentArguments &a, Dispatching &common, Shard &shard, Outbox &outbox, uint32_t queue, uint32_t head, bool eager,
+static __device__ uint32_t admit(const ResidentArguments &a, Dispatching &common, Shard &shard, Outbox &outbox, uint32_t queue, uint32_t head, bool eager,
                           Batch &batch) {
   const uint32_t lane = threadIdx.x & 31;
   uint32_t count = fetch(a, shard, ring_of(a, queue), head, eager, batch);
@@ -267,13 +346,14 @@ __device__ uint32_t admit(const ResidentArguments &a, Dispatching &common, Shard
   const gpuos_descriptor *d = staged(shard, lane);
   const bool control = lane < count && d->operator_ == a.control_slot;
   const bool waits = lane < count && !control && !others_complete(a, d, queue);
+  const bool crosses = lane < count && !control && depends_on_others(a, d, queue);
   const uint32_t controls = __ballot_sync(0xffffffffu, control);
   const uint32_t waiting = __ballot_sync(0xffffffffu, waits);
   if ((controls & 1) != 0) {
     // That of the task at the head, which every lane reads.
     const gpuos_descriptor *change = staged(shard, 0);
     if (change->words[0] == GPUOS_CHANGE_ENTER) {
-      const uint32_t status = enter_function(a, change);
+      const uint32_t status = enter_function(a, common, change);
       if (lane == 0) publish_end(a, queue, head, status);
     } else if (lane == 0) {
       change_table(a, common, change, queue, head);
@@ -284,19 +364,23 @@ __device__ uint32_t admit(const ResidentArguments &a, Dispatching &common, Shard
   const uint32_t stops = controls | waiting;
   if (stops != 0) count = min(count, static_cast<uint32_t>(__ffs(stops)) - 1);
   if (count == 0) return 0;
-  if (a.params != nullptr) bring_near(a, shard, queue, head, count);
-  uint32_t fn;
-  const uint32_t letters = record(a, common, shard, queue, head, count, fn);
-  // Every lane's part of a record comes before any letter that names it.
-  __syncwarp();
-  fence_device();
-  __syncwarp();
-  send(a, shard, outbox, queue, head, count, letters, fn);
+  // A letter brings all that it tells of, and needs no fence, which would wait for the next batch too. What was seen of
+  // other queues comes before it, though, and what is in memory for several workers.
+  bool ordered = __any_sync(0xffffffffu, crosses) != 0;
+  if (a.params != nullptr) ordered |= bring_near(a, shard, queue, head, count);
+  const Admitted own = resolve(common, shard, outbox, a.workers, queue, head, count);
+  ordered |= begin_progress(a, queue, head, own);
+  if (ordered) {
+    __syncwarp();
+    fence_device();
+    __syncwarp();
+  }
+  send(a, common, shard, outbox, count, own);
   return count;
 }
 
 // A warp that admits: queues shard, shard + shards, ...
-__device__ void admit_all(const ResidentArguments &a, Dispatching &common, Shard &shard, Outbox outbox, uint32_t index) {
+static __device__ void admit_all(const ResidentArguments &a, Dispatching &common, Shard &shard, Outbox outbox, uint32_t index) {
   const uint32_t lane = threadIdx.x & 31;
   const volatile uint32_t *pause = &common.pause;
   const auto held = [&] { return __shfl_sync(0xffffffffu, *pause, 0) != 0; };
@@ -345,7 +429,7 @@ __device__ void admit_all(const ResidentArguments &a, Dispatching &common, Shard
 // Moves the marks over what is complete, LOOK tasks of each queue at most: all of that in one look, with one fence, as
 // every task of every queue has to go through here. Returns whether every task that was admitted is complete. The marks
 // are lane q's for queue q; nobody else moves them.
-__device__ bool move_marks(const ResidentArguments &a, const Dispatching &common, uint32_t &mark) {
+static __device__ bool move_marks(const ResidentArguments &a, const Dispatching &common, uint32_t &mark) {
   const uint32_t lane = threadIdx.x & 31;
   const volatile uint32_t *heads = common.heads;
   bool drained = true;
@@ -384,7 +468,7 @@ __device__ bool move_marks(const ResidentArguments &a, const Dispatching &common
 
 // The last warp: moves the marks, and ends the kernel. On `quit`, or when the host shows no sign of life, nothing more
 // is admitted, and the kernel leaves once what runs is complete; unless it was asked to wait, after a while without it.
-__device__ void watch(const ResidentArguments &a, Dispatching &common) {
+static __device__ void watch(const ResidentArguments &a, Dispatching &common) {
   const uint32_t lane = threadIdx.x & 31;
   const gpuos_control *control = control_of(a);
   const volatile uint32_t *paused = &common.paused;
@@ -433,7 +517,7 @@ __device__ void watch(const ResidentArguments &a, Dispatching &common) {
   }
 }
 
-__device__ void dispatcher(const ResidentArguments &a, char *shared) {
+static __device__ void dispatcher(const ResidentArguments &a, char *shared) {
   Dispatching &common = *reinterpret_cast<Dispatching *>(shared);
   Shard *shards = reinterpret_cast<Shard *>(shared + ((sizeof(Dispatching) + 15) & ~static_cast<size_t>(15)));
   uint32_t *sent = reinterpret_cast<uint32_t *>(shards + a.shards); // [shards][workers]
@@ -444,12 +528,15 @@ __device__ void dispatcher(const ResidentArguments &a, char *shared) {
     common.table[i] = static_cast<uint16_t>(fn | (load_relaxed(&a.killed[i]) != 0 ? GPUOS_KILLED : 0));
   }
   if (threadIdx.x < a.queues) common.heads[threadIdx.x] = load_relaxed(&a.heads[threadIdx.x]);
-  if (threadIdx.x == 0) common.pause = common.paused = common.yield_every = 0;
+  if (threadIdx.x == 0) {
+    common.pause = common.paused = common.yield_every = 0;
+    common.changes = load_relaxed(&a.changes->dispatched);
+  }
   __syncthreads();
   const uint32_t warp = threadIdx.x / 32;
   if (warp < a.shards) {
     const uint32_t first = warp * a.workers;
-    admit_all(a, common, shards[warp], {a.mailboxes + first, sent + first, taken + first, 0}, warp);
+    admit_all(a, common, shards[warp], {a.mailboxes + first, sent + first, taken + first, 0, false, 0}, warp);
   } else if (warp == blockDim.x / 32 - 1) {
     watch(a, common);
   }

@@ -53,6 +53,11 @@ __device__ __forceinline__ void store_relaxed(uint64_t *address, uint64_t value)
   asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(address), "l"(value) : "memory");
 }
 
+__device__ __forceinline__ void store_relaxed(uint4 *address, uint4 value) {
+  asm volatile("st.relaxed.gpu.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(address), "r"(value.x), "r"(value.y), "r"(value.z), "r"(value.w)
+               : "memory");
+}
+
 __device__ __forceinline__ uint32_t load_acquire(const uint32_t *address) {
   uint32_t value;
   asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");

@@ -6,6 +6,7 @@
 #include "resident.cuh"
 #include "dispatcher.cuh"
 #include "steps.cuh"
+#include "pull.cuh"
 #include "chain.cuh"
 #include "external.cuh"
 #include "worker.cuh"
@@ -21,13 +22,19 @@ extern "C" __global__ void __launch_bounds__(GPUOS_BLOCK_THREADS, 2) gpuos_resid
   }
 }
 
+// A causal query sees as many keys as stand before it.
+static __device__ bool tiles_differ(uint64_t address) {
+  return address == reinterpret_cast<uint64_t>(&operator_attention) || address == reinterpret_cast<uint64_t>(&operator_attention_float16) ||
+         address == reinterpret_cast<uint64_t>(&operator_attention_bfloat16);
+}
+
 // Writes the built-in operators into the table, before the resident kernel starts: slot i has function i + 1.
 extern "C" __global__ void gpuos_fill_table(ResidentArguments arguments) {
   if (threadIdx.x != 0 || blockIdx.x != 0) return;
   uint32_t fn = 0;
   const auto fill = [&](uint64_t address) {
     fn++;
-    arguments.functions[fn] = {address, 0};
+    arguments.functions[fn] = {address, tiles_differ(address) ? static_cast<uint64_t>(GPUOS_PULLED) : 0};
     arguments.table[fn - 1] = {fn, 1};
   };
 #define GPUOS_FILL(name) fill(reinterpret_cast<uint64_t>(&operator_##name));

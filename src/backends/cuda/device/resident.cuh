@@ -1,4 +1,4 @@
-// What dispatcher and workers share: the launch's arguments, task records, and mailboxes between them.
+// What dispatcher and workers share: the launch's arguments, and mailboxes between them.
 #pragma once
 
 #define GPUOS_BLOCK_THREADS 256
@@ -25,7 +25,7 @@
 #define GPUOS_SAVE_LETTERS 1024
 
 // Parameter blocks up to this size are brought into device memory when many blocks are going to read them. The bit says
-// in a record that its block's address is one there.
+// in a letter that its block's address is one there.
 #define GPUOS_NEAR_BYTES 1024
 #define GPUOS_NEAR (1ull << 63)
 
@@ -56,65 +56,52 @@ struct __align__(8) SlotEntry {
   uint32_t version;
 };
 
-// A task that has been admitted: its descriptor, and how far it is.
-struct __align__(16) TaskRecord {
-  uint4 descriptor[8];
-  uint16_t status;      // not OK: it ends with this instead of running
-  uint16_t letters;     // workers that share its tiles
-  uint32_t yield_every; // tiles after which its workers give way once; 0: never
-  uint32_t done;        // letters that are through
-  uint32_t worst;       // status of the first tile that failed
+// How far a task is that goes out in several letters. The dispatcher writes it before the first of them.
+struct __align__(16) Progress {
+  uint32_t done;   // letters that are through; of pulled tiles, tiles
+  uint32_t worst;  // status of the first tile that failed
+  unsigned long long pulled; // {sequence, next tile} where tiles are pulled
 };
 
-// A letter sends a worker to a task, and says of it what tells where all is that the worker needs then, so that it can be
-// loaded at the same time: the low bits of the sequence, and with them the place of the record; which share of the tiles;
-// the queue; the operator's slot, and with it its kill bit; and the function that the slot held when the task was admitted.
-// The highest bit, the phase, changes with each turn through the mailbox: so a word says whether it is new.
-#define GPUOS_LETTER_SEQUENCE 28
-#define GPUOS_LETTER_SHARE 6
-#define GPUOS_LETTER_QUEUE 4
-#define GPUOS_LETTER_OPERATOR 12
-#define GPUOS_LETTER_FUNCTION 13
-static_assert(GPUOS_MAX_TILES <= 1u << GPUOS_LETTER_SHARE, "a share in a letter");
-static_assert(GPUOS_MAX_QUEUES <= 1u << GPUOS_LETTER_QUEUE, "a queue in a letter");
-static_assert(GPUOS_OPERATOR_SLOTS <= 1u << GPUOS_LETTER_OPERATOR, "a slot in a letter");
-static_assert(GPUOS_FUNCTION_SLOTS <= 1u << GPUOS_LETTER_FUNCTION, "a function in a letter");
+// What stands in the place of a function's data where its tiles differ in how long they take: then they are not dealt out,
+// but whoever is free pulls the next one.
+#define GPUOS_PULLED 1
 
+// How often the table has changed, so that a worker knows whether what it knows of an operator still holds: by the
+// dispatcher, in the order of its tasks; and by the host, which writes entries of the table of functions beside it.
+struct __align__(16) Changes {
+  uint32_t dispatched;
+  uint32_t entered;
+  uint32_t reserved[2];
+};
+
+// A letter sends a worker to a task, and brings all of it: its descriptor, which share of the tiles is the worker's, and
+// what the table said when the task was admitted. Nothing has to be looked up but the function, which workers remember.
+#define GPUOS_LETTER_WORDS 36
+#define GPUOS_LETTER_ENVELOPE 32
+struct Envelope {
+  uint8_t share;   // tiles share, share + letters, ...
+  uint8_t queue;
+  uint8_t letters; // workers that share its tiles
+  uint8_t status;  // not OK: it ends with this instead of running
+};
 struct Letter {
-  uint32_t sequence; // its low bits
-  uint32_t share;
-  uint32_t queue;
-  uint32_t slot; // of the operator
-  uint32_t fn;
+  uint32_t descriptor[GPUOS_LETTER_ENVELOPE];
+  Envelope envelope;
+  uint32_t fn;          // the function that the operator's slot held
+  uint32_t changes;     // `dispatched` as it was then
+  uint32_t yield_every; // tiles after which its workers give way once; 0: never
 };
+static_assert(sizeof(Letter) / 4 == GPUOS_LETTER_WORDS && sizeof(gpuos_descriptor) / 4 == GPUOS_LETTER_ENVELOPE, "Letter");
+static_assert(GPUOS_MAX_TILES <= 255 && GPUOS_MAX_QUEUES <= 255, "an envelope's numbers");
 
-__device__ __forceinline__ uint64_t seal(const Letter &letter, uint32_t phase) {
-  uint64_t word = phase;
-  word = word << GPUOS_LETTER_FUNCTION | letter.fn;
-  word = word << GPUOS_LETTER_OPERATOR | letter.slot;
-  word = word << GPUOS_LETTER_QUEUE | letter.queue;
-  word = word << GPUOS_LETTER_SHARE | letter.share;
-  return word << GPUOS_LETTER_SEQUENCE | (letter.sequence & ((1u << GPUOS_LETTER_SEQUENCE) - 1));
-}
-
-__device__ __forceinline__ Letter unseal(uint64_t word) {
-  const auto take = [&](uint32_t bits) {
-    const uint32_t value = static_cast<uint32_t>(word) & ((1u << bits) - 1);
-    word >>= bits;
-    return value;
-  };
-  Letter letter;
-  letter.sequence = take(GPUOS_LETTER_SEQUENCE);
-  letter.share = take(GPUOS_LETTER_SHARE);
-  letter.queue = take(GPUOS_LETTER_QUEUE);
-  letter.slot = take(GPUOS_LETTER_OPERATOR);
-  letter.fn = take(GPUOS_LETTER_FUNCTION);
-  return letter;
-}
-
-// One producer (a warp of the dispatcher), one consumer. Letter i is in place i % DEPTH.
+// One producer (a warp of the dispatcher), one consumer. Letter i is in place i % DEPTH, in pieces of three words that come
+// in one access each. The fourth says of which letter a piece is: its number and one. So all of a letter is there when
+// all of its pieces say so, and none of it has to be ordered before the rest.
+#define GPUOS_LETTER_PIECES 12
+static_assert(GPUOS_LETTER_PIECES * 3 == GPUOS_LETTER_WORDS, "pieces of three words");
 struct __align__(128) Mailbox {
-  uint64_t words[GPUOS_MAILBOX_DEPTH];
+  uint4 places[GPUOS_MAILBOX_DEPTH][GPUOS_LETTER_PIECES];
   uint32_t taken;
 };
 
@@ -123,7 +110,7 @@ struct ResidentArguments {
   char *host;
   // Device memory from here on.
   Mailbox *mailboxes;    // [shards][workers]
-  TaskRecord *tasks;     // [queues][slots]
+  Progress *progress;    // of tasks that several workers share: [queues][slots]
   uint64_t *completions; // {sequence, status} of each slot of each queue: [queues][slots]
   uint32_t *marks;       // first sequence of each queue that is not complete, as far as the device knows
   uint32_t *heads;       // first sequence of each queue that is not admitted
@@ -134,6 +121,7 @@ struct ResidentArguments {
   char *params;
   uint32_t *leave;  // not 0: every block leaves
   uint64_t *steps;  // what each worker is at, for who looks for tasks that do not end: [workers]
+  Changes *changes;
   uint32_t workers;
   uint32_t queues;
   uint32_t slots;
@@ -148,11 +136,12 @@ struct ResidentArguments {
 };
 
 // The host allocates these, and fills in the last one (resident.ts; a test compares the numbers).
-static_assert(sizeof(Mailbox) == 384, "Mailbox");
-static_assert(sizeof(TaskRecord) == 144, "TaskRecord");
+static_assert(sizeof(Mailbox) == 6272, "Mailbox");
+static_assert(sizeof(Progress) == 16, "Progress");
+static_assert(sizeof(Changes) == 16, "Changes");
 static_assert(sizeof(FunctionEntry) == 16, "FunctionEntry");
 static_assert(sizeof(SlotEntry) == 8, "SlotEntry");
-static_assert(sizeof(ResidentArguments) == 136, "ResidentArguments");
+static_assert(sizeof(ResidentArguments) == 144, "ResidentArguments");
 
 // Modulo 2^32: whether a comes before b.
 __device__ __forceinline__ bool is_before(uint32_t a, uint32_t b) { return static_cast<int32_t>(a - b) < 0; }

@@ -8,18 +8,35 @@
 // could wait for each other: each with a task of one shard, before one of the other shard that the other waits for.)
 #pragma once
 
-// A letter that was taken: its task as it was admitted, and what was loaded with it.
-struct __align__(16) Held {
-  TaskRecord task;
+// A letter that was taken, and the function that it names.
+struct __align__(64) Held {
+  Letter letter;
   FunctionEntry function;
   Share share;
-  uint32_t killed;
+  bool unsure; // the table has changed since the task was admitted
+};
+
+__device__ __forceinline__ const gpuos_descriptor *descriptor_of(const Held &held) {
+  return reinterpret_cast<const gpuos_descriptor *>(held.letter.descriptor);
+}
+
+// What a worker knows without a look: of the last task that it ended itself, and up to which one all of that queue are
+// complete, where that task had to wait for all before it.
+struct Ended {
+  uint32_t queue; // NO_QUEUE: none
+  uint32_t sequence;
+  uint32_t status;
+  uint32_t all_queue;
+  uint32_t all_before; // the first one that may not be
 };
 
 // Whether the task may begin, and with which status: OK or DEPENDENCY_FAILED. One look.
-__device__ bool dependencies_complete(const ResidentArguments &a, const gpuos_descriptor *d, uint32_t queue, uint32_t &status) {
+static __device__ bool dependencies_complete(const ResidentArguments &a, const gpuos_descriptor *d, uint32_t queue, const Ended &ended, uint32_t &status) {
   status = GPUOS_STATUS_OK;
-  if ((d->flags & GPUOS_FLAG_AFTER) != 0 && !is_before(d->after, load_acquire(&a.marks[queue]))) return false;
+  if ((d->flags & GPUOS_FLAG_AFTER) != 0 && !(ended.all_queue == queue && is_before(d->after, ended.all_before)) &&
+      !is_before(d->after, load_acquire(&a.marks[queue]))) {
+    return false;
+  }
   for (uint32_t i = 0; i < 4; i++) {
     const uint32_t other = d->dependency_queues[i];
     if (other == GPUOS_NO_QUEUE) continue;
@@ -28,6 +45,10 @@ __device__ bool dependencies_complete(const ResidentArguments &a, const gpuos_de
       continue;
     }
     const uint32_t producer = d->dependencies[i];
+    if (other == ended.queue && producer == ended.sequence) {
+      if (ended.status != GPUOS_STATUS_OK) status = GPUOS_STATUS_DEPENDENCY_FAILED;
+      continue;
+    }
     const uint64_t seen = load_acquire(&a.completions[other * a.slots + (producer & (a.slots - 1))]);
     if (is_before(static_cast<uint32_t>(seen >> 32), producer)) return false;
     if (static_cast<uint32_t>(seen >> 32) == producer && static_cast<uint32_t>(seen) != GPUOS_STATUS_OK) {
@@ -37,35 +58,92 @@ __device__ bool dependencies_complete(const ResidentArguments &a, const gpuos_de
   return true;
 }
 
-// The shares of the letter's tiles: letter i of n has tiles i, i + n, ... All threads have the status; `ran` counts.
-__device__ uint32_t run_tiles(const ResidentArguments &a, const Held &held, char *shared, uint32_t *word, uint32_t &ran) {
-  const TaskRecord &task = held.task;
-  const gpuos_descriptor *d = reinterpret_cast<const gpuos_descriptor *>(task.descriptor);
+// What a letter came to.
+struct Outcome {
+  uint32_t status;
+  uint32_t ran;  // tiles
+  uint32_t done; // what it adds to the task's progress
+};
+
+// The tiles that this worker pulls. All threads have the status; the first one has the rest.
+static __device__ Outcome run_pulled(const ResidentArguments &a, const Held &held, const uint64_t *params, char *scratch, uint32_t *word) {
+  // In turn, as a thread may still read the one when the first one writes the other.
+  __shared__ uint32_t pulled[2];
+  const gpuos_descriptor *d = descriptor_of(held);
+  const OperatorFunction function = reinterpret_cast<OperatorFunction>(held.function.address);
+  Share share = held.share;
+  share.began = now_ns();
+  Progress &progress = progress_of(a, share.queue, share.sequence);
+  Outcome outcome = {GPUOS_STATUS_OK, 0, 0};
+  if (threadIdx.x == 0) {
+    pulled[0] = pull_tile(progress, share.sequence, d->tiles);
+    if (pulled[0] < d->tiles) begin_step(a, share, pulled[0], 0);
+  }
+  __syncthreads();
+  for (uint32_t tile = pulled[0]; tile < d->tiles && outcome.status == GPUOS_STATUS_OK; tile = pulled[outcome.ran & 1]) {
+    outcome.ran++;
+    outcome.done++;
+    outcome.status = function(params, tile, d->tiles, scratch, nullptr);
+    uint32_t next = d->tiles;
+    if (threadIdx.x == 0) {
+      // Asked for even if this thread has failed: what follows is in step with the others.
+      next = pulled[outcome.ran & 1] = pull_tile(progress, share.sequence, d->tiles);
+    }
+    outcome.status = end_step(a, share, d->operator_, next < d->tiles, next, 0, outcome.status, word);
+    if (outcome.status != GPUOS_STATUS_OK && threadIdx.x == 0) {
+      if (next < d->tiles) outcome.done++;
+      outcome.done += pull_rest(progress, share.sequence, d->tiles);
+    }
+  }
+  return outcome;
+}
+
+// The shares of the letter's tiles: letter i of n has tiles i, i + n, ... All threads have the status.
+static __device__ Outcome run_dealt(const ResidentArguments &a, const Held &held, const uint64_t *params, char *shared, char *scratch,
+                                    uint32_t *word) {
+  const gpuos_descriptor *d = descriptor_of(held);
+  const uint32_t letters = held.letter.envelope.letters;
   const OperatorFunction function = reinterpret_cast<OperatorFunction>(held.function.address);
   const uint32_t *data = reinterpret_cast<const uint32_t *>(held.function.data);
+  const bool chained = held.function.address == GPUOS_CHAIN;
+  Share share = held.share;
+  // The clock takes its time, which a task of one step has no use for.
+  if (chained || share.number + letters < d->tiles) share.began = now_ns();
+  Outcome outcome = {GPUOS_STATUS_OK, 0, 1};
+  for (uint32_t tile = share.number; tile < d->tiles && outcome.status == GPUOS_STATUS_OK; tile += letters) {
+    const uint32_t next = tile + letters;
+    outcome.ran++;
+    if (chained) {
+      outcome.status = run_chain(a, share, d->operator_, params, tile, d->tiles, next, shared + GPUOS_PARAMS_BYTES, scratch, word);
+    } else {
+      outcome.status = function(params, tile, d->tiles, scratch, data);
+      outcome.status = end_step(a, share, d->operator_, next < d->tiles, next, 0, outcome.status, word);
+    }
+  }
+  return outcome;
+}
+
+static __device__ bool is_pulled(const Held &held) { return held.function.data == GPUOS_PULLED && held.letter.envelope.letters > 1; }
+
+// Runs what the letter asks for.
+static __device__ Outcome run_tiles(const ResidentArguments &a, const Held &held, char *shared, uint32_t *word) {
+  const gpuos_descriptor *d = descriptor_of(held);
   const uint64_t *params = d->pointers;
   if ((d->flags & GPUOS_FLAG_PARAMS) != 0) {
     const bool near = (d->params & GPUOS_NEAR) != 0;
     params = bring_params(near ? reinterpret_cast<const char *>(d->params & ~GPUOS_NEAR) : a.host + d->params, d->param_lines, shared);
   }
   char *scratch = shared + 2 * GPUOS_PARAMS_BYTES;
-  const bool chained = held.function.address == GPUOS_CHAIN;
-  Share share = held.share;
-  // The clock takes its time, which a task of one step has no use for.
-  if (chained || share.number + task.letters < d->tiles) share.began = now_ns();
-  for (uint32_t tile = share.number; tile < d->tiles; tile += task.letters) {
-    const uint32_t next = tile + task.letters;
-    uint32_t status;
-    ran++;
-    if (chained) {
-      status = run_chain(a, share, d->operator_, params, tile, d->tiles, next, shared + GPUOS_PARAMS_BYTES, scratch, word);
-    } else {
-      status = function(params, tile, d->tiles, scratch, data);
-      status = end_step(a, share, d->operator_, next < d->tiles, next, 0, status, word);
-    }
-    if (status != GPUOS_STATUS_OK) return status;
-  }
-  return GPUOS_STATUS_OK;
+  return is_pulled(held) ? run_pulled(a, held, params, scratch, word) : run_dealt(a, held, params, shared, scratch, word);
+}
+
+// A letter that did not run: what it adds to the task's progress. Of pulled tiles that is all that nobody has, once. One thread.
+static __device__ uint32_t refuse(const ResidentArguments &a, const Held &held) {
+  if (!is_pulled(held)) return 1;
+  const uint32_t tiles = descriptor_of(held)->tiles;
+  Progress &progress = progress_of(a, held.share.queue, held.share.sequence);
+  if (pull_tile(progress, held.share.sequence, tiles) == tiles) return 0;
+  return 1 + pull_rest(progress, held.share.sequence, tiles);
 }
 
 // What a worker has done: its first thread's, in shared memory. The host's record gets them when there is time.
@@ -79,7 +157,7 @@ struct Counters {
 };
 
 // They go on over launches of the kernel.
-__device__ void begin_counting(const ResidentArguments &a, uint32_t index, Counters &counters) {
+static __device__ void begin_counting(const ResidentArguments &a, uint32_t index, Counters &counters) {
   gpuos_worker_record *record = worker_of(a, index + 1);
   const uint4 first = load_host(reinterpret_cast<const uint4 *>(&record->tiles));
   const uint4 second = load_host(reinterpret_cast<const uint4 *>(&record->failed));
@@ -88,7 +166,7 @@ __device__ void begin_counting(const ResidentArguments &a, uint32_t index, Count
   store_host(&record->state, GPUOS_WORKER_STATE_RUNNING);
 }
 
-__device__ void save(const ResidentArguments &a, uint32_t index, Counters &counters) {
+static __device__ void save(const ResidentArguments &a, uint32_t index, Counters &counters) {
   gpuos_worker_record *record = worker_of(a, index + 1);
   store_host(&record->tiles, counters.tiles);
   store_host(&record->tasks, counters.tasks);
@@ -98,13 +176,13 @@ __device__ void save(const ResidentArguments &a, uint32_t index, Counters &count
 }
 
 // Without work for a while.
-__device__ void settle(const ResidentArguments &a, uint32_t index, Counters &counters) {
+static __device__ void settle(const ResidentArguments &a, uint32_t index, Counters &counters) {
   store_relaxed(&a.steps[index], static_cast<uint64_t>(0));
   if (counters.unsaved != 0) save(a, index, counters);
 }
 
 // After a letter, and what it published: counts, and gives way after so many tiles to kernels on the same multiprocessor.
-__device__ void count(const ResidentArguments &a, uint32_t index, Counters &counters, uint32_t tiles, bool over, bool failed, uint32_t yield_every) {
+static __device__ void count(const ResidentArguments &a, uint32_t index, Counters &counters, uint32_t tiles, bool over, bool failed, uint32_t yield_every) {
   counters.tiles += tiles;
   if (over) counters.tasks++;
   if (failed) counters.failed++;
@@ -117,76 +195,137 @@ __device__ void count(const ResidentArguments &a, uint32_t index, Counters &coun
   for (const uint64_t from = now_ns(); now_ns() - from < GPUOS_YIELD_NS;) __nanosleep(20000);
 }
 
-// What a lane of a worker's first warp knows of its mailbox: lane s of that of shard s.
+// What a worker knows of its mailboxes: of those of all shards in bits, the same in all lanes of its first warp.
 struct Inbox {
-  Mailbox *mailbox;
-  uint32_t taken;
-  bool holding; // a letter that was taken is not through
-  bool waited;  // and was looked at before
+  Mailbox *mailboxes; // shard s: s * workers from here
+  uint32_t taken;     // letters of shard s: lane s's
+  uint32_t holding;   // a letter that was taken is not through
+  uint32_t waited;    // and was looked at before
 };
 
-// Brings all that a letter tells of, at one time: the record, and behind it the function's entry; and the kill bit. All
-// lanes of one warp.
-__device__ void take(const ResidentArguments &a, const Letter &letter, Held &held) {
+// Functions that a worker has called before, so that it need not look them up again, while the table stays as it is.
+#define GPUOS_KNOWN_FUNCTIONS 32
+struct Known {
+  uint32_t dispatched; // changes of the table, as of the newest letter
+  uint32_t entered;
+  uint32_t fns[GPUOS_KNOWN_FUNCTIONS]; // 0: none
+  FunctionEntry entries[GPUOS_KNOWN_FUNCTIONS];
+};
+
+// Has `held` have the letter whose pieces the lanes from `first` on have, and behind them the table's changes. All lanes
+// of one warp.
+static __device__ void take(const ResidentArguments &a, uint4 piece, uint32_t first, Held &held, Known &known) {
   const uint32_t lane = threadIdx.x & 31;
-  constexpr uint32_t PIECES = sizeof(TaskRecord) / 16;
-  static_assert(sizeof(TaskRecord) % alignof(FunctionEntry) == 0 && sizeof(FunctionEntry) == 16, "the entry is the next piece");
-  // What it tells of, and all that the tasks before have written, comes after the letter.
+  const uint32_t at = lane - first;
+  if (at < GPUOS_LETTER_PIECES) {
+    uint32_t *words = reinterpret_cast<uint32_t *>(&held.letter) + 3 * at;
+    words[0] = piece.x;
+    words[1] = piece.y;
+    words[2] = piece.z;
+  }
+  // What the letter tells of, and all that the tasks before have written, comes after it.
   fence_device();
-  const uint32_t killed = load_relaxed(&a.killed[letter.slot]);
-  const TaskRecord *record = &a.tasks[static_cast<size_t>(letter.queue) * a.slots + (letter.sequence & (a.slots - 1))];
-  if (lane > PIECES) return;
-  const uint4 *from = lane < PIECES ? record->descriptor + lane : reinterpret_cast<const uint4 *>(&a.functions[letter.fn]);
-  const uint4 piece = load_relaxed(from);
-  reinterpret_cast<uint4 *>(&held)[lane] = piece;
-  // The first line's tag is the whole sequence.
-  if (lane == 3) held.share = {piece.w, letter.queue, letter.share, 0};
-  if (lane == 0) held.killed = killed;
+  const uint32_t fn = __shfl_sync(0xffffffffu, piece.x, first + GPUOS_LETTER_PIECES - 1);
+  const uint32_t changes = __shfl_sync(0xffffffffu, piece.y, first + GPUOS_LETTER_PIECES - 1);
+  const uint32_t dispatched = __shfl_sync(0xffffffffu, piece.x, first + GPUOS_LETTER_PIECES);
+  const uint32_t entered = __shfl_sync(0xffffffffu, piece.y, first + GPUOS_LETTER_PIECES);
+  const bool forgets = is_before(known.dispatched, changes) || known.entered != entered;
+  const uint32_t place = fn % GPUOS_KNOWN_FUNCTIONS;
+  const bool found = !forgets && known.fns[place] == fn && fn != 0;
+  __syncwarp();
+  if (forgets) {
+    for (uint32_t i = lane; i < GPUOS_KNOWN_FUNCTIONS; i += 32) known.fns[i] = 0;
+  }
+  __syncwarp();
+  if (lane == 0) {
+    if (forgets) {
+      known.dispatched = changes;
+      known.entered = entered;
+    }
+    if (!found) {
+      reinterpret_cast<uint4 &>(known.entries[place]) = load_relaxed(reinterpret_cast<const uint4 *>(&a.functions[fn]));
+      known.fns[place] = fn;
+    }
+    held.function = known.entries[place];
+    const Envelope &envelope = held.letter.envelope;
+    // The first line's tag is the whole sequence.
+    held.share = {descriptor_of(held)->tag0, envelope.queue, envelope.share, 0};
+    held.unsure = changes != dispatched;
+  }
+  __syncwarp();
+}
+
+// Looks into all mailboxes once, and takes a letter from each from which none is held. A lane has a piece of a letter, so
+// that all of it comes at one time; two mailboxes to a warp, and as many loads at a time as it takes.
+static __device__ void look_for_letters(const ResidentArguments &a, Inbox &inbox, Held *held, Known &known) {
+  constexpr uint32_t LOADS = (GPUOS_MAX_SHARDS + 1) / 2;
+  const uint32_t lane = threadIdx.x & 31;
+  const uint32_t piece = lane & 15;
+  const auto looks = [&](uint32_t shard) { return shard < a.shards && (inbox.holding >> shard & 1) == 0; };
+  uint4 pieces[LOADS];
+#pragma unroll
+  for (uint32_t i = 0; i < LOADS; i++) {
+    if (2 * i >= a.shards) break;
+    const uint32_t shard = 2 * i + (lane >> 4);
+    const uint32_t number = __shfl_sync(0xffffffffu, inbox.taken, shard);
+    const Mailbox *mailbox = inbox.mailboxes + static_cast<size_t>(shard) * a.workers;
+    const uint4 *from = piece == GPUOS_LETTER_PIECES ? reinterpret_cast<const uint4 *>(a.changes) : &mailbox->places[number % GPUOS_MAILBOX_DEPTH][piece];
+    if (looks(shard) && piece <= GPUOS_LETTER_PIECES) pieces[i] = load_relaxed(from);
+  }
+  uint32_t arrived = 0;
+#pragma unroll
+  for (uint32_t i = 0; i < LOADS; i++) {
+    if (2 * i >= a.shards) break;
+    const uint32_t shard = 2 * i + (lane >> 4);
+    const uint32_t number = __shfl_sync(0xffffffffu, inbox.taken, shard);
+    const bool there = looks(shard) && (piece >= GPUOS_LETTER_PIECES || pieces[i].w == number + 1);
+    const uint32_t votes = __ballot_sync(0xffffffffu, there);
+    if ((votes & 0xffff) == 0xffff) arrived |= 1u << 2 * i;
+    if (votes >> 16 == 0xffff) arrived |= 2u << 2 * i;
+  }
+  for (; arrived != 0; arrived &= arrived - 1) {
+    const uint32_t shard = __ffs(arrived) - 1;
+    uint4 own = pieces[0];
+#pragma unroll
+    for (uint32_t i = 1; i < LOADS; i++) {
+      if (shard / 2 == i) own = pieces[i];
+    }
+    take(a, own, shard % 2 * 16, held[shard], known);
+    if (lane == shard) store_relaxed(&inbox.mailboxes[static_cast<size_t>(shard) * a.workers].taken, ++inbox.taken);
+    inbox.holding |= 1u << shard;
+    inbox.waited &= ~(1u << shard);
+  }
 }
 
 // Takes letters until there is one whose task may begin. Returns the shard that it came from, and in `status` whether it
 // may run; -1: the kernel leaves. All lanes of one warp; `last` is the shard before.
-__device__ int32_t next_letter(const ResidentArguments &a, uint32_t index, Inbox &inbox, Held *held, Counters &counters, uint32_t last,
-                               uint32_t &status) {
+static __device__ int32_t next_letter(const ResidentArguments &a, uint32_t index, Inbox &inbox, Held *held, Known &known, const Ended &ended,
+                               Counters &counters, uint32_t last, uint32_t &status) {
   const uint32_t lane = threadIdx.x & 31;
   for (uint32_t idle = 0;; idle++) {
-    uint64_t letter = 0;
-    bool arrived = false;
-    if (lane < a.shards && !inbox.holding) {
-      letter = load_relaxed(&inbox.mailbox->words[inbox.taken % GPUOS_MAILBOX_DEPTH]);
-      arrived = (letter >> 63) == (((inbox.taken / GPUOS_MAILBOX_DEPTH) & 1) ^ 1);
-    }
-    for (uint32_t arrivals = __ballot_sync(0xffffffffu, arrived); arrivals != 0; arrivals &= arrivals - 1) {
-      const uint32_t shard = __ffs(arrivals) - 1;
-      take(a, unseal(__shfl_sync(0xffffffffu, letter, shard)), held[shard]);
-      if (lane == shard) {
-        store_relaxed(&inbox.mailbox->taken, ++inbox.taken);
-        inbox.holding = true;
-        inbox.waited = false;
-      }
-    }
-    __syncwarp();
+    look_for_letters(a, inbox, held, known);
     uint32_t begins = GPUOS_STATUS_OK;
     bool able = false;
-    if (inbox.holding) {
+    if ((inbox.holding >> lane & 1) != 0) {
       const Held &own = held[lane];
-      const gpuos_descriptor *d = reinterpret_cast<const gpuos_descriptor *>(own.task.descriptor);
-      able = dependencies_complete(a, d, own.share.queue, begins);
-      if (able && begins == GPUOS_STATUS_OK) begins = own.task.status;
+      const gpuos_descriptor *d = descriptor_of(own);
+      able = dependencies_complete(a, d, own.share.queue, ended, begins);
+      if (able && begins == GPUOS_STATUS_OK) begins = own.letter.envelope.status;
       if (able && begins == GPUOS_STATUS_OK) {
-        // The kill bit came with the task; it is looked at again if dependencies had to be waited for.
-        if ((inbox.waited ? load_relaxed(&a.killed[d->operator_]) : own.killed) != 0) begins = GPUOS_STATUS_KILLED;
+        // The dispatcher has looked at the kill bit; it is looked at again if there was time for another one to be set.
+        const bool again = own.unsure || (inbox.waited >> lane & 1) != 0;
+        if (again && load_relaxed(&a.killed[d->operator_]) != 0) begins = GPUOS_STATUS_KILLED;
         else if (own.function.address == 0) begins = GPUOS_STATUS_EMPTY_SLOT;
       }
-      inbox.waited = true;
     }
+    inbox.waited |= inbox.holding;
     const uint32_t ready = __ballot_sync(0xffffffffu, able);
     if (ready != 0) {
       // In turn, so that no shard waits for ever: the first after the last one.
       const uint32_t later = ready & ~((2u << last) - 1);
       const uint32_t shard = __ffs(later != 0 ? later : ready) - 1;
       status = __shfl_sync(0xffffffffu, begins, shard);
-      if (lane == shard) inbox.holding = false;
+      inbox.holding &= ~(1u << shard);
       return static_cast<int32_t>(shard);
     }
     // Of one mind: a lane that left alone would leave the others to wait for it. More often where looks are far apart.
@@ -197,24 +336,48 @@ __device__ int32_t next_letter(const ResidentArguments &a, uint32_t index, Inbox
       counters.parks++;
       save(a, index, counters);
     }
-    if (idle > GPUOS_AWAKE_LOOKS && !__any_sync(0xffffffffu, inbox.holding)) __nanosleep(idle > GPUOS_DROWSY_LOOKS ? 8000 : 500);
+    if (idle > GPUOS_AWAKE_LOOKS && inbox.holding == 0) __nanosleep(idle > GPUOS_DROWSY_LOOKS ? 8000 : 500);
   }
 }
 
-__device__ void worker(const ResidentArguments &a, uint32_t index, char *shared) {
+// At the start; the first warp.
+static __device__ void forget_all(const ResidentArguments &a, Known &known, Ended &ended) {
+  for (uint32_t i = threadIdx.x; i < GPUOS_KNOWN_FUNCTIONS; i += 32) known.fns[i] = 0;
+  if (threadIdx.x == 0) {
+    known.dispatched = load_relaxed(&a.changes->dispatched);
+    known.entered = load_relaxed(&a.changes->entered);
+    ended = {GPUOS_NO_QUEUE, 0, 0, GPUOS_NO_QUEUE, 0};
+  }
+  __syncwarp();
+}
+
+// That this worker has ended a task. One that had to wait for all before it tells of those too.
+static __device__ void remember(Ended &ended, const gpuos_descriptor *d, uint32_t queue, uint32_t sequence, uint32_t status) {
+  ended.queue = queue;
+  ended.sequence = sequence;
+  ended.status = status;
+  if ((d->flags & GPUOS_FLAG_AFTER) == 0 || d->after + 1 != sequence) return;
+  ended.all_queue = queue;
+  ended.all_before = sequence + 1;
+}
+
+static __device__ void worker(const ResidentArguments &a, uint32_t index, char *shared) {
   __shared__ Held held[GPUOS_MAX_SHARDS];
+  __shared__ Known known;
+  __shared__ Ended ended;
   __shared__ int32_t chosen; // the shard, or less than 0
   __shared__ uint32_t gate;
   __shared__ uint32_t failure;
   __shared__ Counters counters;
   if (threadIdx.x == 0) begin_counting(a, index, counters);
-  Mailbox *mailbox = a.mailboxes + static_cast<size_t>(min(threadIdx.x & 31, a.shards - 1)) * a.workers + index;
-  Inbox inbox = {mailbox, mailbox->taken, false, false};
+  if (threadIdx.x < 32) forget_all(a, known, ended);
+  Inbox inbox = {a.mailboxes + index, 0, 0, 0};
+  if ((threadIdx.x & 31) < a.shards) inbox.taken = inbox.mailboxes[static_cast<size_t>(threadIdx.x & 31) * a.workers].taken;
   uint32_t last = 0; // the shard that the last letter came from
   for (;;) {
     if (threadIdx.x < 32) {
       uint32_t begins = GPUOS_STATUS_OK;
-      const int32_t shard = next_letter(a, index, inbox, held, counters, last, begins);
+      const int32_t shard = next_letter(a, index, inbox, held, known, ended, counters, last, begins);
       last = static_cast<uint32_t>(max(shard, 0));
       if (threadIdx.x == 0) {
         chosen = shard;
@@ -225,32 +388,39 @@ __device__ void worker(const ResidentArguments &a, uint32_t index, char *shared)
     __syncthreads();
     if (chosen < 0) break;
     const Held &own = held[chosen];
-    const TaskRecord &task = own.task;
+    const gpuos_descriptor *d = descriptor_of(own);
     uint32_t status = gate;
     const bool external = own.function.address == GPUOS_EXTERNAL;
-    uint32_t ran = 0;
-    if (status == GPUOS_STATUS_OK && !external) status = run_tiles(a, own, shared, &failure, ran);
+    Outcome outcome = {status, 0, 0};
+    if (status == GPUOS_STATUS_OK && !external) outcome = run_tiles(a, own, shared, &failure);
     __syncthreads();
     if (threadIdx.x == 0) {
       const uint32_t sequence = own.share.sequence;
       const uint32_t queue = own.share.queue;
+      const uint32_t letters = own.letter.envelope.letters;
+      if (status != GPUOS_STATUS_OK || external) outcome.done = refuse(a, own);
+      status = outcome.status;
       const bool failed = status != GPUOS_STATUS_OK;
       bool over = true;
-      if (task.letters > 1) {
-        TaskRecord &shared_task = a.tasks[static_cast<size_t>(queue) * a.slots + (sequence & (a.slots - 1))];
-        if (status != GPUOS_STATUS_OK) atomicCAS(&shared_task.worst, GPUOS_STATUS_OK, status);
+      if (letters > 1) {
+        Progress &progress = progress_of(a, queue, sequence);
+        // Who has pulled no tile has nothing to do with the task any more.
+        if (outcome.done > 0 && failed) atomicCAS(&progress.worst, GPUOS_STATUS_OK, status);
         // What this share has written comes before its end, and those of all shares before that of the task.
         fence_device();
-        over = atomicAdd(&shared_task.done, 1u) + 1 == task.letters;
+        over = outcome.done > 0 && atomicAdd(&progress.done, outcome.done) + outcome.done == (is_pulled(own) ? d->tiles : letters);
         if (over) {
           fence_device();
-          status = load_relaxed(&shared_task.worst);
+          status = load_relaxed(&progress.worst);
         }
       }
-      if (over && external) hand_over(a, reinterpret_cast<const gpuos_descriptor *>(task.descriptor), queue, sequence, status);
+      if (over && external) hand_over(a, d, queue, sequence, status);
       else if (over) publish_end(a, queue, sequence, status);
-      count(a, index, counters, ran, over && !external, failed, task.yield_every);
+      if (over && !external) remember(ended, d, queue, sequence, status);
+      count(a, index, counters, outcome.ran, over && !external, failed, own.letter.yield_every);
     }
+    // The first warp's other lanes ask what was remembered.
+    if (threadIdx.x < 32) __syncwarp();
   }
   if (threadIdx.x != 0) return;
   settle(a, index, counters);

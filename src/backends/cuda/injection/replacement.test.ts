@@ -8,7 +8,7 @@ import { LoadedImage } from './loaded-image.ts';
 import { QUIT, QUIT_WORD, Replacement, type Running } from './replacement.ts';
 import { TELL_KERNEL } from './table-source.ts';
 
-const [STREAM, SIDE, LEAVE, FUNCTIONS] = [1, 2, 0x100, 0x1_0000];
+const [STREAM, SIDE, LEAVE, CHANGES, FUNCTIONS] = [1, 2, 0x100, 0x200, 0x1_0000];
 /** Functions of the kernel itself are 1 to 3, the interpreter is 2. */
 const OWN = 4;
 const INTERPRETER_WORD = 4;
@@ -74,10 +74,10 @@ class Driver {
     return this.running === 0;
   }
 
-  copyToDevice(to: number, from: BigUint64Array, _: number, stream: number): void {
+  copyToDevice(to: number, from: BigUint64Array | Uint32Array, _: number, stream: number): void {
     if (stream === STREAM && this.running !== 0) throw new Error('waits for the kernel');
     this.note('copy in');
-    from.forEach((word, i) => void this.memory.set(to + 8 * i, word));
+    [...from].forEach((word, i) => void this.memory.set(to + from.BYTES_PER_ELEMENT * i, BigInt(word)));
   }
 
   copyToHost(to: BigUint64Array, from: number, _: number, stream: number): void {
@@ -109,7 +109,7 @@ describe('Replacement', () => {
     driver = new Driver(words);
     const own = BigUint64Array.from({ length: 2 * OWN }, (_, i) => (i < 2 || i % 2 === 1 ? 0n : BigInt(1000 + i / 2)));
     const image = new LoadedImage(driver as unknown as CudaDriver, new Uint8Array(8));
-    running = { image, argument: new DataView(new ArrayBuffer(136)), shape: { grid: [2], block: [32], stream: STREAM } };
+    running = { image, argument: new DataView(new ArrayBuffer(144)), shape: { grid: [2], block: [32], stream: STREAM } };
     replacement = new Replacement({
       driver: driver as unknown as CudaDriver,
       words,
@@ -118,6 +118,7 @@ describe('Replacement', () => {
       functions: FUNCTIONS,
       own,
       interpreterWord: INTERPRETER_WORD,
+      changes: CHANGES,
       allocate: driver.allocate,
     });
     driver.running = 1;
@@ -132,6 +133,18 @@ describe('Replacement', () => {
   }
   /** Address and data of an entry, as the device has them. */
   const entry = (fn: number): readonly number[] => [0, 8].map((at) => Number(driver.memory.get(FUNCTIONS + 16 * fn + at) ?? 0n));
+
+  it('tells the workers each time that it has written entries, behind them', () => {
+    const entered = (): number => Number(driver.memory.get(CHANGES + 4) ?? 0n);
+    replacement.enter([[FIRST, '', 77]]);
+    expect([entry(FIRST)[1], entered()]).toEqual([77, 1]);
+    expect(driver.log).toEqual(['copy in', 'copy in', 'wait']);
+    replacement.enter([
+      [FIRST, '', 78],
+      [FIRST + 1, '', 79],
+    ]);
+    expect(entered()).toBe(2);
+  });
 
   it('does nothing between the kernel and the next one but load, look up and launch', () => {
     replacement.enter([[FIRST, '', 77]]);

@@ -18,6 +18,8 @@ export const QUIT_WORD = (CONTROL_ADDRESS + control.offset.quit) >> 2;
 
 const ENTRY_BYTES = 16;
 const SLOT_BYTES = 8;
+/** `Changes::entered`. */
+const ENTERED_AT = 4;
 /** An address to write to, and one to read from. */
 const MOVE_BYTES = 16;
 /** Where the table of operators stands among the kernel's arguments. */
@@ -50,6 +52,8 @@ export interface ReplacementParts {
   readonly functions: Address;
   readonly own: BigUint64Array;
   readonly interpreterWord: number;
+  /** `Changes` of `device/resident.cuh`. */
+  readonly changes: Address;
   allocate(bytes: number): Address;
 }
 
@@ -89,6 +93,7 @@ export class Replacement {
   /** Images that ran before; they can only be unloaded while no kernel runs. */
   #before: LoadedImage[] = [];
   #mirror: FunctionMirror;
+  #entered = 0;
 
   constructor(parts: ReplacementParts) {
     const { driver, own, interpreterWord, stream, allocate } = parts;
@@ -104,11 +109,14 @@ export class Replacement {
 
   /** Writes entries into the table, complete when this returns. @throws GPUOS_BAD_OPTION */
   enter(entries: readonly TableEntry[]): void {
-    const { driver, functions } = this.#parts;
+    const { driver, functions, changes } = this.#parts;
     for (const entry of entries) {
       const words = this.#mirror.enter(entry);
       driver.copyToDevice(functions + entry[0] * ENTRY_BYTES, words, words.byteLength, this.#side);
     }
+    // Behind them, for the workers, which remember entries.
+    const entered = Uint32Array.of(++this.#entered);
+    driver.copyToDevice(changes + ENTERED_AT, entered, entered.byteLength, this.#side);
     driver.synchronizeStream(this.#side);
   }
 

@@ -142,7 +142,7 @@ __device__ __forceinline__ Columns columns_of(const Attention<T> &a, const T *v)
 // Rows `i0` to `i0 + rows - 1` of one head, with every `splits`-th slice of keys from `split` on, and the columns of v
 // from `c0` on.
 template <typename T, uint32_t R>
-__device__ __noinline__ void mix(const Attention<T> &a, const T *q, const T *k, const T *v, const T *mask, uint32_t i0, uint32_t rows,
+static __device__ __noinline__ void mix(const Attention<T> &a, const T *q, const T *k, const T *v, const T *mask, uint32_t i0, uint32_t rows,
                                  uint32_t split, uint32_t splits, uint32_t c0, float *scratch, Mixed<R> &mixed) {
   const uint32_t lane = threadIdx.x & 31;
   float *weights = scratch + KEYS * (DEPTH + 1) + R * DEPTH;

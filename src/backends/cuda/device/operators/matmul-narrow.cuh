@@ -53,7 +53,7 @@ __device__ __forceinline__ void stage_rows(const Product<T> &p, uint32_t k0, uin
 // Every thread has some columns and each groups-th k: with VECTORS as many consecutive columns as are loaded at once, else
 // four that lie apart, so that consecutive threads read consecutive elements.
 template <typename T, uint32_t R, bool VECTORS>
-__device__ __noinline__ void sweep_columns(const Product<T> &given, float *scratch) {
+static __device__ __noinline__ void sweep_columns(const Product<T> &given, float *scratch) {
   constexpr uint32_t V = VECTORS ? AT_ONCE<T, R> : 4;
   const Product<T> p = given;
   float *rows = scratch + sum_floats();
@@ -174,7 +174,7 @@ __device__ __forceinline__ Rows<T> rows_of(const Product<T> &p, float *scratch) 
 // Where k is what lies consecutively in B: a warp has V columns, and its lanes consecutive k, or vectors of them. If there
 // are fewer columns than warps, several share one, each with a part of k.
 template <typename T, uint32_t R, uint32_t V>
-__device__ __noinline__ void dot_columns(const Product<T> &given, float *scratch) {
+static __device__ __noinline__ void dot_columns(const Product<T> &given, float *scratch) {
   const Product<T> p = given;
   const Rows<T> a = rows_of(p, scratch);
   const uint32_t lane = threadIdx.x & 31;

@@ -27,7 +27,7 @@ __device__ __forceinline__ float slice_of_a(const Product<T> &p, uint32_t m0, ui
 
 // Rows m0 to m0 + 4 ROW_GROUPS - 1 of the product. Threads form ROW_GROUPS x column groups, each with 4 x 4 sums.
 template <typename T, uint32_t ROW_GROUPS>
-__device__ __noinline__ void multiply_block(const Product<T> &given, uint32_t m0, float *scratch) {
+static __device__ __noinline__ void multiply_block(const Product<T> &given, uint32_t m0, float *scratch) {
   const Product<T> p = given;
   typedef Blocking<ROW_GROUPS> Sizes;
   constexpr uint32_t ROWS = Sizes::ROWS;
