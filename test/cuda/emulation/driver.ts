@@ -60,6 +60,7 @@ const SLOWER = [
   '-DGPUOS_DROWSY_LOOKS=2000',
   '-DGPUOS_DRAIN_NS=20000000000ull',
   '-DGPUOS_YIELD_NS=20000000ull',
+  '-DGPUOS_AHEAD_CYCLES=5000000',
 ];
 
 const text = (name: string): string => readFileSync(path(name), 'utf8');

@@ -59,8 +59,14 @@ inline void store_release(uint64_t *address, uint64_t value) { __atomic_store_n(
 inline void fence_device() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 inline void fence_system() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 
+#define GPUOS_COPIES_AHEAD 1
+inline void copy_ahead(uint4 *shared, const uint4 *address) { *shared = emulation::load_four(address); }
+inline void wait_for_copies() {}
+
 inline uint64_t now_ns() {
   timespec time;
   clock_gettime(CLOCK_MONOTONIC, &time);
   return static_cast<uint64_t>(time.tv_sec) * 1000000000u + static_cast<uint64_t>(time.tv_nsec);
 }
+
+inline uint64_t cycles() { return now_ns(); }

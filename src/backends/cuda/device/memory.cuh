@@ -83,6 +83,23 @@ __device__ __forceinline__ void store_release(uint64_t *address, uint64_t value)
 __device__ __forceinline__ void fence_device() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
 __device__ __forceinline__ void fence_system() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
 
+// Copies 16 bytes into the block's shared memory, past the first-level cache, while the thread goes on: they are there for
+// this very thread once it has waited. Before sm_80 there is no such thing.
+#if __CUDA_ARCH__ >= 800
+#define GPUOS_COPIES_AHEAD 1
+__device__ __forceinline__ void copy_ahead(uint4 *shared, const uint4 *address) {
+  const uint32_t to = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(address) : "memory");
+}
+__device__ __forceinline__ void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+#else
+#define GPUOS_COPIES_AHEAD 0
+__device__ __forceinline__ void copy_ahead(uint4 *, const uint4 *) {}
+__device__ __forceinline__ void wait_for_copies() {}
+#endif
+
+__device__ __forceinline__ uint64_t cycles() { return clock64(); }
+
 __device__ __forceinline__ uint64_t now_ns() {
   uint64_t time;
   asm volatile("mov.u64 %0, %globaltimer;" : "=l"(time));

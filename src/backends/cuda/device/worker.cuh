@@ -201,7 +201,16 @@ struct Inbox {
   uint32_t taken;     // letters of shard s: lane s's
   uint32_t holding;   // a letter that was taken is not through
   uint32_t waited;    // and was looked at before
+  // The letter behind the one that ran last was asked for before that ran: its pieces, the shard that it is of, and when.
+  uint4 *ahead;
+  uint32_t ahead_of; // NO_SHARD: none
+  uint64_t asked;
 };
+#define GPUOS_NO_SHARD 255
+// What was asked for longer ago says too little of changes of the table.
+#ifndef GPUOS_AHEAD_CYCLES
+#define GPUOS_AHEAD_CYCLES 40000
+#endif
 
 // Functions that a worker has called before, so that it need not look them up again, while the table stays as it is.
 #define GPUOS_KNOWN_FUNCTIONS 32
@@ -255,6 +264,23 @@ static __device__ void take(const ResidentArguments &a, uint4 piece, uint32_t fi
   __syncwarp();
 }
 
+// Where a lane's piece of the next letter of a mailbox comes from; behind the last piece stands how often the table has changed.
+static __device__ const uint4 *piece_of(const ResidentArguments &a, const Inbox &inbox, uint32_t shard, uint32_t number, uint32_t piece) {
+  if (piece == GPUOS_LETTER_PIECES) return reinterpret_cast<const uint4 *>(a.changes);
+  return &inbox.mailboxes[static_cast<size_t>(shard) * a.workers].places[number % GPUOS_MAILBOX_DEPTH][piece];
+}
+
+// Asks for the letter behind the one that is going to run, so that it is in shared memory by the end of that. All lanes of
+// one warp.
+static __device__ void ask_ahead(const ResidentArguments &a, Inbox &inbox, uint32_t shard) {
+  if (GPUOS_COPIES_AHEAD == 0) return;
+  const uint32_t lane = threadIdx.x & 31;
+  const uint32_t number = __shfl_sync(0xffffffffu, inbox.taken, shard);
+  if (lane <= GPUOS_LETTER_PIECES) copy_ahead(inbox.ahead + lane, piece_of(a, inbox, shard, number, lane));
+  inbox.ahead_of = shard;
+  inbox.asked = cycles();
+}
+
 // Looks into all mailboxes once, and takes a letter from each from which none is held. A lane has a piece of a letter, so
 // that all of it comes at one time; two mailboxes to a warp, and as many loads at a time as it takes.
 static __device__ void look_for_letters(const ResidentArguments &a, Inbox &inbox, Held *held, Known &known) {
@@ -262,15 +288,22 @@ static __device__ void look_for_letters(const ResidentArguments &a, Inbox &inbox
   const uint32_t lane = threadIdx.x & 31;
   const uint32_t piece = lane & 15;
   const auto looks = [&](uint32_t shard) { return shard < a.shards && (inbox.holding >> shard & 1) == 0; };
+  const uint32_t ahead_of = inbox.ahead_of;
+  inbox.ahead_of = GPUOS_NO_SHARD;
+  // Of one mind: the clock of each lane is its own.
+  const bool fresh = ahead_of != GPUOS_NO_SHARD && __any_sync(0xffffffffu, cycles() - inbox.asked < GPUOS_AHEAD_CYCLES);
+  if (ahead_of != GPUOS_NO_SHARD) {
+    wait_for_copies();
+    __syncwarp();
+  }
   uint4 pieces[LOADS];
 #pragma unroll
   for (uint32_t i = 0; i < LOADS; i++) {
     if (2 * i >= a.shards) break;
     const uint32_t shard = 2 * i + (lane >> 4);
     const uint32_t number = __shfl_sync(0xffffffffu, inbox.taken, shard);
-    const Mailbox *mailbox = inbox.mailboxes + static_cast<size_t>(shard) * a.workers;
-    const uint4 *from = piece == GPUOS_LETTER_PIECES ? reinterpret_cast<const uint4 *>(a.changes) : &mailbox->places[number % GPUOS_MAILBOX_DEPTH][piece];
-    if (looks(shard) && piece <= GPUOS_LETTER_PIECES) pieces[i] = load_relaxed(from);
+    if (!looks(shard) || piece > GPUOS_LETTER_PIECES) continue;
+    pieces[i] = fresh && shard == ahead_of ? inbox.ahead[piece] : load_relaxed(piece_of(a, inbox, shard, number, piece));
   }
   uint32_t arrived = 0;
 #pragma unroll
@@ -365,13 +398,14 @@ static __device__ void worker(const ResidentArguments &a, uint32_t index, char *
   __shared__ Held held[GPUOS_MAX_SHARDS];
   __shared__ Known known;
   __shared__ Ended ended;
+  __shared__ uint4 ahead[GPUOS_LETTER_PIECES + 1];
   __shared__ int32_t chosen; // the shard, or less than 0
   __shared__ uint32_t gate;
   __shared__ uint32_t failure;
   __shared__ Counters counters;
   if (threadIdx.x == 0) begin_counting(a, index, counters);
   if (threadIdx.x < 32) forget_all(a, known, ended);
-  Inbox inbox = {a.mailboxes + index, 0, 0, 0};
+  Inbox inbox = {a.mailboxes + index, 0, 0, 0, ahead, GPUOS_NO_SHARD, 0};
   if ((threadIdx.x & 31) < a.shards) inbox.taken = inbox.mailboxes[static_cast<size_t>(threadIdx.x & 31) * a.workers].taken;
   uint32_t last = 0; // the shard that the last letter came from
   for (;;) {
@@ -379,6 +413,7 @@ static __device__ void worker(const ResidentArguments &a, uint32_t index, char *
       uint32_t begins = GPUOS_STATUS_OK;
       const int32_t shard = next_letter(a, index, inbox, held, known, ended, counters, last, begins);
       last = static_cast<uint32_t>(max(shard, 0));
+      if (shard >= 0) ask_ahead(a, inbox, last);
       if (threadIdx.x == 0) {
         chosen = shard;
         gate = begins;
