@@ -32,6 +32,7 @@ describe('readFlags', () => {
       cudaCompile: 'background',
       cudaInject: 'auto',
       cudaCublas: 'auto',
+      cudaAside: 'auto',
       log: 'warn',
     });
   });
@@ -51,6 +52,7 @@ describe('readFlags', () => {
       GPUOS_CUDA_COMPILE: 'first',
       GPUOS_CUDA_INJECT: 'relaunch',
       GPUOS_CUDA_CUBLAS: 'off',
+      GPUOS_CUDA_ASIDE: 'never',
       GPUOS_LOG: 'debug',
     });
     expect(flags).toEqual({
@@ -67,6 +69,7 @@ describe('readFlags', () => {
       cudaCompile: 'first',
       cudaInject: 'relaunch',
       cudaCublas: 'off',
+      cudaAside: 'never',
       log: 'debug',
     });
     expect(Object.keys(flags)).toHaveLength(names.length);

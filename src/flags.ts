@@ -91,6 +91,13 @@ export const FLAGS = {
     about:
       'Whether matrix products on the cuda device are done by cuBLAS, beside the resident kernel: `auto` large ones where it is found, `off` none, `always` every one that it can do, and it has to be there.',
   },
+  GPUOS_CUDA_ASIDE: {
+    kind: 'choice',
+    values: ['auto', 'never', 'always'],
+    default: 'auto',
+    about:
+      'Whether the resident kernel of the cuda device steps aside for products that cuBLAS does: `auto` for those that fill the GPU for long, where no other queue has tasks; `never`, they run beside it; `always`.',
+  },
   GPUOS_CUDA_INJECT: {
     kind: 'choice',
     values: ['auto', 'direct', 'relaunch'],
@@ -127,6 +134,7 @@ export interface Flags {
   readonly cudaCompile: 'background' | 'first';
   readonly cudaInject: 'auto' | 'direct' | 'relaunch';
   readonly cudaCublas: 'auto' | 'off' | 'always';
+  readonly cudaAside: 'auto' | 'never' | 'always';
   readonly log: 'silent' | 'error' | 'warn' | 'info' | 'debug';
 }
 
@@ -222,6 +230,7 @@ export function readFlags(environment: Environment = process.env): Flags {
     cudaCompile: read('GPUOS_CUDA_COMPILE') as Flags['cudaCompile'],
     cudaInject: read('GPUOS_CUDA_INJECT') as Flags['cudaInject'],
     cudaCublas: read('GPUOS_CUDA_CUBLAS') as Flags['cudaCublas'],
+    cudaAside: read('GPUOS_CUDA_ASIDE') as Flags['cudaAside'],
     log: read('GPUOS_LOG') as Flags['log'],
   });
 }

@@ -19,8 +19,8 @@ export function createDevice(asked: DeviceKind | 'auto', options: DeviceOptions)
   const kind = chosenDevice(asked);
   if (kind === 'wasm') return new WasmDevice(options);
   if (kind === 'cuda') {
-    const { cudaHome, cudaCompile: compile, cudaInject: inject, cudaCublas: products, home } = readFlags();
-    return new CudaDevice({ ...options, cudaHome, compile, inject, products, cacheFolder: cacheFolder(home) });
+    const { cudaHome, cudaCompile: compile, cudaInject: inject, cudaCublas: products, cudaAside: aside, home } = readFlags();
+    return new CudaDevice({ ...options, cudaHome, compile, inject, products, aside, cacheFolder: cacheFolder(home) });
   }
   throw new GpuosError('GPUOS_UNKNOWN_DEVICE', `Device "${kind}" is not available in this build; there are: wasm, cuda.`);
 }

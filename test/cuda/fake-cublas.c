@@ -205,6 +205,8 @@ int cublasLtMatmul(void *handle, Operation *operation, const float *alpha, const
         capture(stream, algorithm);
         return 0;
     }
+    /* What is launched on a stream begins when what was launched before has ended. */
+    while (stream != NULL && __atomic_load_n(&((StreamHead *)stream)->running, __ATOMIC_SEQ_CST) != 0) usleep(100);
     int status = note("cublasLtMatmul", " %d %llu x %llu x %llu, batch %d", number, (unsigned long long)result->rows, (unsigned long long)result->columns,
                       (unsigned long long)k, result->batch);
     if (status != 0) return status;

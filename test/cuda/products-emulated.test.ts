@@ -159,6 +159,45 @@ describe.skipIf(NO_EMULATION)(reason('large products on the CPU'), () => {
     expect(device.lost).toBeUndefined();
   });
 
+  it('has the kernel step aside where it is to, again and again, with tasks before, behind and beside the products', async () => {
+    start('always', { GPUOS_CUDA_ASIDE: 'always' });
+    const [x, y] = [numbers(1), numbers(2)].map((values) => square(values.map(Math.abs))) as [Gpuos.Tensor, Gpuos.Tensor];
+    const product = times(numbers(1).map(Math.abs), numbers(2).map(Math.abs));
+    await matmul(x, y).data();
+    const launches = calls('cuLaunchKernelEx').length;
+    for (let round = 0; round < 12; round++) {
+      const beside = x.mul(round).add(y);
+      const first = matmul(x, y);
+      const scaled = first.mul(1 / 4096).relu();
+      const second = matmul(scaled, y).sub(beside);
+      const twice = times(
+        product.map((v) => v / 4096),
+        numbers(2).map(Math.abs),
+      );
+      const [a, b, c] = [numbers(1).map(Math.abs), numbers(2).map(Math.abs), [...((await second.data()) as Float32Array)]];
+      c.forEach((value, i) => {
+        expect(value).toBeCloseTo((twice[i] as number) - ((a[i] as number) * round + (b[i] as number)), 2);
+      });
+      expect([...((await first.data()) as Float32Array)]).toEqual(product);
+    }
+    // Once for each product, and never for the end of a product alone.
+    expect(calls('cuLaunchKernelEx').length).toBe(launches + 24);
+    expect(
+      calls('cublasLtMatmul')
+        .slice(-24)
+        .every((line) => line.includes(`${N} x ${N} x ${N}`)),
+    ).toBe(true);
+    // The search is for the fastest of all, whether or not it has room beside the kernel.
+    expect(calls('cublasLtMatmulAlgoGetHeuristic').length).toBeGreaterThan(0);
+    expect(
+      gpuos
+        .current()!
+        .workers()
+        .slice(1)
+        .every(({ state }) => state === 'running'),
+    ).toBe(true);
+  });
+
   it('keeps products in order with the tasks before and behind them', async () => {
     const { device } = start('always');
     const values = [numbers(1), numbers(2), numbers(3)];

@@ -732,6 +732,57 @@ describe('the resident kernel', { skip: found.ready ? false : `missing ${why}` }
     });
   });
 
+  it('steps aside in the middle of its work, and the next kernel goes on with what waits, nothing lost or doubled', TIMEOUT, async () => {
+    const n = 300;
+    clear(values, 4 * n);
+    clear(counters, 4 * MAX_TILES);
+    const random = generator(9);
+    const aways = [];
+    await withKernel({ queues: 2, workers: 5 }, (rig) => {
+      const [queue, other] = rig.queues;
+      rig.enter('step', 'count');
+      const ks = [];
+      let counted = 0;
+      const rounds = scaled(200);
+      for (let round = 0; round < rounds; round++) {
+        for (let i = 0; i < 20; i++) {
+          // A chain of steps that wait for one another, in the middle of what does not, with one tile and with many.
+          if (random(3) === 0) {
+            const order = ks.length === 0 ? {} : random(2) === 0 ? { after: queue.tail - 1 } : { dependencies: [[0, queue.tail - 1]] };
+            queue.submit({
+              operator: SLOT.step,
+              pointers: [values],
+              words: [n, ks.length],
+              tiles: 1 + random(8),
+              ...order,
+            });
+            ks.push(ks.length);
+          } else {
+            const tiles = 1 + random(9);
+            counted += tiles;
+            other.submit({ operator: SLOT.count, pointers: [counters], words: [0, random(3000)], tiles });
+          }
+        }
+        const from = performance.now();
+        rig.quit = 3;
+        rig.wait(() => rig.kernel.left, 'the kernel steps aside');
+        aways.push((performance.now() - from) * 1000);
+        rig.kernel.relaunch();
+        rig.beat();
+      }
+      rig.complete();
+      for (const one of rig.queues) assertAllDone(one);
+      const expected = stepped(ks);
+      const wrong = read(values, n).findIndex((value) => value !== expected);
+      assert.equal(wrong, -1, `element ${wrong}: a step was lost, doubled or out of order`);
+      assert.equal(
+        read(counters, MAX_TILES).reduce((sum, value) => sum + value),
+        counted,
+      );
+    });
+    measured.stepsAsideUsP50 = rounded(sorted(aways)[aways.length >> 1]);
+  });
+
   it('leaves by itself when its host shows no sign of life, and comes back', TIMEOUT, async () => {
     await withKernel({}, async (rig, queue) => {
       queue.submit({ operator: NOP });

@@ -20,7 +20,7 @@ import { planSegment } from './layout.ts';
 import { KERNEL } from './process/channel.ts';
 import type { DeviceProcess } from './process/device-process.ts';
 import { keepFreedMemory } from './process/libc.ts';
-import type { Pause } from './process/requests.ts';
+import type { Aside, Pause } from './process/requests.ts';
 import { SharedSegment } from './process/segment.ts';
 import { Products, type ProductsMode } from './products.ts';
 
@@ -59,6 +59,8 @@ export interface CudaDeviceOptions {
   readonly cacheFolder: string;
   /** Whether large products are done beside the kernel, by cuBLAS. Default: no. */
   readonly products?: ProductsMode;
+  /** Whether the kernel steps aside for them. Default `auto`: for long ones that nobody else waits for. */
+  readonly aside?: Aside;
 }
 
 /**
@@ -108,7 +110,7 @@ export class CudaDevice implements Device {
     const buffer = this.#segment.view;
     this.#views = { u32: new Uint32Array(buffer), i32: new Int32Array(buffer), f32: new Float32Array(buffer), bytes: buffer.byteLength };
     const bytes = options.memoryMib * MIB;
-    const { products: mode = 'off' } = options;
+    const { products: mode = 'off', aside = 'auto' } = options;
     let kernel: StartedKernel | undefined;
     try {
       kernel = startKernel({
@@ -123,7 +125,7 @@ export class CudaDevice implements Device {
         inject: options.inject ?? 'auto',
         taskBudgetMs: options.taskBudgetMs,
         startLimitMs: START_MS,
-        more: mode === 'off' ? {} : { products: { layout, cacheFolder: options.cacheFolder, insist: mode === 'always' } },
+        more: mode === 'off' ? {} : { products: { layout, cacheFolder: options.cacheFolder, insist: mode === 'always', aside } },
       });
       this.#process = kernel.process;
       this.#functions = kernel.functions;

@@ -1,11 +1,12 @@
-import { FUNCTION_SLOTS, OPERATOR_SLOTS } from '../../abi/status.ts';
+import { FUNCTION_SLOTS, OPERATOR_SLOTS, STATUS } from '../../abi/status.ts';
 import { GpuosError } from '../../errors.ts';
-import type { CudaError } from './cuda-error.ts';
+import { CudaError } from './cuda-error.ts';
 import { LoadedImage } from './injection/loaded-image.ts';
 import { QUIT, QUIT_WORD, Replacement, type Running } from './injection/replacement.ts';
 import { completionBefore, MOST_WORKERS, type SegmentLayout } from './layout.ts';
 import type { Address } from './library.ts';
 import { blame } from './process/blame.ts';
+import { isFatal } from './process/ending.ts';
 import type { BlockShape } from './process/block-room.ts';
 import { IdleWatch } from './process/idle-watch.ts';
 import type { Swapped, TableEntry } from './process/requests.ts';
@@ -32,6 +33,8 @@ export const KERNEL_SIZES = {
   Dispatching: 8272,
   Shard: 4240,
 } as const;
+/** `Changes::leave`. */
+const LEAVE_AT = 8;
 /** A block's dynamic shared memory. */
 const DYNAMIC_BYTES = 2 * KERNEL_LIMITS.PARAMS_BYTES + KERNEL_LIMITS.SHARED_BYTES;
 /** As long as a 32-bit number of milliseconds can tell: weeks. */
@@ -124,9 +127,9 @@ export class ResidentKernel implements ResidentHost {
     const table = zeroed(OPERATOR_SLOTS * KERNEL_SIZES.SlotEntry);
     const functions = zeroed(FUNCTION_SLOTS * KERNEL_SIZES.FunctionEntry);
     const killed = zeroed(OPERATOR_SLOTS * 4);
-    this.#leave = zeroed(4);
     const steps = zeroed(workers * 8);
     const changes = zeroed(KERNEL_SIZES.Changes);
+    this.#leave = changes + LEAVE_AT;
     const before = Uint32Array.from({ length: queues * slots * 2 }, (_, i) =>
       i % 2 === 0 ? 0 : completionBefore(firstSequence, (i >> 1) & (slots - 1), slots),
     );
@@ -245,6 +248,22 @@ export class ResidentKernel implements ResidentHost {
   /** Publishes, behind what is on the stream, how a task ended whose work was done beside the kernel. */
   endExternal(queue: number, sequence: number, status: number, stream: Address): void {
     this.#running?.image.endExternal(this.#running.argument, [queue, sequence, status], stream);
+  }
+
+  stepAside(queue: number, sequence: number, work: (stream: Address) => void): { readonly error?: CudaError } | undefined {
+    if (this.#running === undefined) throw new GpuosError('GPUOS_INTERNAL', 'No kernel was started.');
+    const { image, argument, shape } = this.#running;
+    if (Atomics.compareExchange(this.#words, QUIT_WORD, QUIT.no, QUIT.aside) !== QUIT.no) return undefined;
+    let error: CudaError | undefined;
+    try {
+      work(this.#stream);
+    } catch (cause) {
+      if (isFatal(cause) || !(cause instanceof CudaError)) throw cause;
+      error = cause;
+    }
+    image.endExternal(argument, [queue, sequence, error === undefined ? STATUS.OK : STATUS.FAILED], this.#stream, true);
+    image.launch(shape, argument);
+    return error === undefined ? {} : { error };
   }
 
   /** Tells the kernel to leave and waits until it has. Its memory goes with the process. @throws CudaError if it left by a fault */

@@ -61,6 +61,11 @@ inline T atomicCAS(T *address, T expected, T value) {
   }
 }
 
+template <typename T>
+inline T atomicCAS_system(T *address, T expected, T value) {
+  return atomicCAS(address, expected, value);
+}
+
 inline void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 inline void __threadfence_block() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 inline void __threadfence_system() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }

@@ -213,7 +213,9 @@ std::function<void()> body_of(const Kernel &kernel, void **parameters) {
   const ResidentArguments arguments = *static_cast<ResidentArguments *>(parameters[0]);
   if (strcmp(kernel.name, "gpuos_resident") == 0) return [arguments] { gpuos_resident(arguments); };
   if (strcmp(kernel.name, "gpuos_fill_table") == 0) return [arguments] { gpuos_fill_table(arguments); };
-  return [arguments, queue = word(1), sequence = word(2), status = word(3)] { gpuos_external_end(arguments, queue, sequence, status); };
+  return [arguments, queue = word(1), sequence = word(2), status = word(3), aside = word(4)] {
+    gpuos_external_end(arguments, queue, sequence, status, aside);
+  };
 }
 
 int launch(const Kernel *kernel, uint32_t blocks, uint32_t threads, Stream *stream, void **parameters) {

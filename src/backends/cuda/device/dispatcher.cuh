@@ -462,9 +462,12 @@ static __device__ bool move_marks(const ResidentArguments &a, const Dispatching 
   return drained;
 }
 
-// What `quit` may be besides 0 and 1: the kernel leaves as soon as all that it has admitted is complete, however long
-// that takes. Until then the host may take it back.
-#define GPUOS_QUIT_WHEN_DONE 2
+// What `quit` may be besides 0: the kernel leaves when what it has admitted is complete, after a while without that.
+#define GPUOS_QUIT_NOW 1u
+// However long that takes. Until then the host may take it back.
+#define GPUOS_QUIT_WHEN_DONE 2u
+// It leaves as soon as nothing runs, whatever waits: letters that nobody has begun with are the next kernel's.
+#define GPUOS_QUIT_ASIDE 3u
 
 // The last warp: moves the marks, and ends the kernel. On `quit`, or when the host shows no sign of life, nothing more
 // is admitted, and the kernel leaves once what runs is complete; unless it was asked to wait, after a while without it.
@@ -477,6 +480,7 @@ static __device__ void watch(const ResidentArguments &a, Dispatching &common) {
   uint64_t looked = seen;
   uint64_t since = 0;   // when it began to end
   bool patient = false; // it waits for what runs, and may still be told to go on
+  bool aside = false;   // it does not wait for what has not begun
   bool stopped = false; // every shard has stopped to admit
   uint32_t mark = lane < a.queues ? load_relaxed(&a.marks[lane]) : 0;
   for (;;) {
@@ -492,7 +496,7 @@ static __device__ void watch(const ResidentArguments &a, Dispatching &common) {
       const uint32_t quit = load_host(&control->quit);
       const uint32_t every = load_host(&control->yield_every);
       if (lane == 0) *const_cast<volatile uint32_t *>(&common.yield_every) = every;
-      const bool over = __any_sync(0xffffffffu, (quit != 0 && quit != GPUOS_QUIT_WHEN_DONE) || now - seen > GPUOS_HEARTBEAT_NS);
+      const bool over = __any_sync(0xffffffffu, quit == GPUOS_QUIT_NOW || now - seen > GPUOS_HEARTBEAT_NS);
       const bool ends = __any_sync(0xffffffffu, over || quit != 0);
       if (ends != (since != 0) || (patient && over)) {
         if (lane == 0) *const_cast<volatile uint32_t *>(&common.pause) = ends ? 1 : 0;
@@ -502,13 +506,14 @@ static __device__ void watch(const ResidentArguments &a, Dispatching &common) {
         stopped = false;
       }
       patient = ends && !over;
+      aside = __any_sync(0xffffffffu, quit == GPUOS_QUIT_ASIDE);
     }
     if (since == 0) {
       if (drained) __nanosleep(500);
       continue;
     }
     // What is there is complete if it was so at a look that began after the last one was admitted.
-    const bool all = stopped && drained;
+    const bool all = stopped && (drained || aside);
     stopped = *paused == a.shards;
     __syncwarp();
     if (!__any_sync(0xffffffffu, all || (!patient && now - since > GPUOS_DRAIN_NS))) continue;
@@ -522,7 +527,10 @@ static __device__ void dispatcher(const ResidentArguments &a, char *shared) {
   Shard *shards = reinterpret_cast<Shard *>(shared + ((sizeof(Dispatching) + 15) & ~static_cast<size_t>(15)));
   uint32_t *sent = reinterpret_cast<uint32_t *>(shards + a.shards); // [shards][workers]
   uint32_t *taken = sent + a.shards * a.workers;
-  for (uint32_t i = threadIdx.x; i < a.shards * a.workers; i += blockDim.x) sent[i] = taken[i] = load_relaxed(&a.mailboxes[i].taken);
+  for (uint32_t i = threadIdx.x; i < a.shards * a.workers; i += blockDim.x) {
+    sent[i] = load_relaxed(&a.mailboxes[i].sent);
+    taken[i] = load_relaxed(&a.mailboxes[i].taken);
+  }
   for (uint32_t i = threadIdx.x; i < GPUOS_OPERATOR_SLOTS; i += blockDim.x) {
     const uint32_t fn = static_cast<uint32_t>(load_relaxed(reinterpret_cast<const uint64_t *>(&a.table[i])));
     common.table[i] = static_cast<uint16_t>(fn | (load_relaxed(&a.killed[i]) != 0 ? GPUOS_KILLED : 0));
@@ -540,4 +548,7 @@ static __device__ void dispatcher(const ResidentArguments &a, char *shared) {
   } else if (warp == blockDim.x / 32 - 1) {
     watch(a, common);
   }
+  // The kernel leaves. What was sent and has not been begun with is the next one's.
+  __syncthreads();
+  for (uint32_t i = threadIdx.x; i < a.shards * a.workers; i += blockDim.x) store_relaxed(&a.mailboxes[i].sent, sent[i]);
 }

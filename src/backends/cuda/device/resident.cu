@@ -48,7 +48,12 @@ extern "C" __global__ void gpuos_fill_table(ResidentArguments arguments) {
   arguments.functions[fn + 1] = {reinterpret_cast<uint64_t>(&operator_reserve), 0};
 }
 
-// Publishes the end of a task whose work was launched before this on the same stream, and so is done.
-extern "C" __global__ void gpuos_external_end(ResidentArguments arguments, uint32_t queue, uint32_t sequence, uint32_t status) {
-  if (threadIdx.x == 0 && blockIdx.x == 0) publish_end(arguments, queue, sequence, status);
+// Publishes the end of a task whose work was launched before this on the same stream, and so is done. With `aside` the kernel
+// had left for that, and is launched again behind this, unless by now it is to stay away.
+extern "C" __global__ void gpuos_external_end(ResidentArguments arguments, uint32_t queue, uint32_t sequence, uint32_t status, uint32_t aside) {
+  if (threadIdx.x != 0 || blockIdx.x != 0) return;
+  publish_end(arguments, queue, sequence, status);
+  if (aside == 0) return;
+  store_relaxed(arguments.leave, static_cast<uint32_t>(0));
+  atomicCAS_system(const_cast<uint32_t *>(&control_of(arguments)->quit), GPUOS_QUIT_ASIDE, 0u);
 }

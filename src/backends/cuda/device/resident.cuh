@@ -10,8 +10,8 @@
 #define GPUOS_DRAIN_NS 500000000ull
 #endif
 
-// How often the watcher looks for the host's signs of life.
-#define GPUOS_LOOK_NS 20000ull
+// How often the watcher looks for the host's signs of life, and for what it is to do.
+#define GPUOS_LOOK_NS 5000ull
 // Looks without work after which a poller pauses between looks, and after which it pauses longer.
 #ifndef GPUOS_AWAKE_LOOKS
 #define GPUOS_AWAKE_LOOKS 4000
@@ -68,11 +68,13 @@ struct __align__(16) Progress {
 #define GPUOS_PULLED 1
 
 // How often the table has changed, so that a worker knows whether what it knows of an operator still holds: by the
-// dispatcher, in the order of its tasks; and by the host, which writes entries of the table of functions beside it.
+// dispatcher, in the order of its tasks; and by the host, which writes entries of the table of functions beside it. With
+// them stands whether the kernel leaves, so that one look tells it all.
 struct __align__(16) Changes {
   uint32_t dispatched;
   uint32_t entered;
-  uint32_t reserved[2];
+  uint32_t leave; // not 0: every block leaves
+  uint32_t reserved;
 };
 
 // A letter sends a worker to a task, and brings all of it: its descriptor, which share of the tiles is the worker's, and
@@ -102,7 +104,8 @@ static_assert(GPUOS_MAX_TILES <= 255 && GPUOS_MAX_QUEUES <= 255, "an envelope's 
 static_assert(GPUOS_LETTER_PIECES * 3 == GPUOS_LETTER_WORDS, "pieces of three words");
 struct __align__(128) Mailbox {
   uint4 places[GPUOS_MAILBOX_DEPTH][GPUOS_LETTER_PIECES];
-  uint32_t taken;
+  uint32_t taken; // letters that are through
+  uint32_t sent;  // as of when the kernel left: the letters in between are the next one's
 };
 
 struct ResidentArguments {
@@ -119,7 +122,7 @@ struct ResidentArguments {
   uint32_t *killed; // by slot
   // Parameter blocks of tasks of several tiles, near the workers: [queues][slots] of GPUOS_NEAR_BYTES; null: there is no room.
   char *params;
-  uint32_t *leave;  // not 0: every block leaves
+  uint32_t *leave;  // that of `changes`
   uint64_t *steps;  // what each worker is at, for who looks for tasks that do not end: [workers]
   Changes *changes;
   uint32_t workers;

@@ -198,7 +198,7 @@ static __device__ void count(const ResidentArguments &a, uint32_t index, Counter
 // What a worker knows of its mailboxes: of those of all shards in bits, the same in all lanes of its first warp.
 struct Inbox {
   Mailbox *mailboxes; // shard s: s * workers from here
-  uint32_t taken;     // letters of shard s: lane s's
+  uint32_t taken;     // letters of shard s: lane s's. The mailbox is told when they are through
   uint32_t holding;   // a letter that was taken is not through
   uint32_t waited;    // and was looked at before
   // The letter behind the one that ran last was asked for before that ran: its pieces, the shard that it is of, and when.
@@ -282,8 +282,9 @@ static __device__ void ask_ahead(const ResidentArguments &a, Inbox &inbox, uint3
 }
 
 // Looks into all mailboxes once, and takes a letter from each from which none is held. A lane has a piece of a letter, so
-// that all of it comes at one time; two mailboxes to a warp, and as many loads at a time as it takes.
-static __device__ void look_for_letters(const ResidentArguments &a, Inbox &inbox, Held *held, Known &known) {
+// that all of it comes at one time; two mailboxes to a warp, and as many loads at a time as it takes. False if the kernel
+// leaves.
+static __device__ bool look_for_letters(const ResidentArguments &a, Inbox &inbox, Held *held, Known &known) {
   constexpr uint32_t LOADS = (GPUOS_MAX_SHARDS + 1) / 2;
   const uint32_t lane = threadIdx.x & 31;
   const uint32_t piece = lane & 15;
@@ -302,9 +303,11 @@ static __device__ void look_for_letters(const ResidentArguments &a, Inbox &inbox
     if (2 * i >= a.shards) break;
     const uint32_t shard = 2 * i + (lane >> 4);
     const uint32_t number = __shfl_sync(0xffffffffu, inbox.taken, shard);
-    if (!looks(shard) || piece > GPUOS_LETTER_PIECES) continue;
+    // Whether the kernel leaves is asked even with all hands full.
+    if (piece > GPUOS_LETTER_PIECES || (!looks(shard) && !(lane == GPUOS_LETTER_PIECES && i == 0))) continue;
     pieces[i] = fresh && shard == ahead_of ? inbox.ahead[piece] : load_relaxed(piece_of(a, inbox, shard, number, piece));
   }
+  if (__any_sync(0xffffffffu, lane == GPUOS_LETTER_PIECES && pieces[0].z != 0)) return false;
   uint32_t arrived = 0;
 #pragma unroll
   for (uint32_t i = 0; i < LOADS; i++) {
@@ -324,10 +327,17 @@ static __device__ void look_for_letters(const ResidentArguments &a, Inbox &inbox
       if (shard / 2 == i) own = pieces[i];
     }
     take(a, own, shard % 2 * 16, held[shard], known);
-    if (lane == shard) store_relaxed(&inbox.mailboxes[static_cast<size_t>(shard) * a.workers].taken, ++inbox.taken);
+    if (lane == shard) inbox.taken++;
     inbox.holding |= 1u << shard;
     inbox.waited &= ~(1u << shard);
   }
+  return true;
+}
+
+// That the letter of this shard which was held is through: its place may have another one. One that is held when the kernel
+// leaves is the next kernel's.
+static __device__ __forceinline__ void tell_taken(const ResidentArguments &a, const Inbox &inbox, uint32_t shard) {
+  if ((threadIdx.x & 31) == shard) store_relaxed(&inbox.mailboxes[static_cast<size_t>(shard) * a.workers].taken, inbox.taken);
 }
 
 // Takes letters until there is one whose task may begin. Returns the shard that it came from, and in `status` whether it
@@ -336,7 +346,7 @@ static __device__ int32_t next_letter(const ResidentArguments &a, uint32_t index
                                Counters &counters, uint32_t last, uint32_t &status) {
   const uint32_t lane = threadIdx.x & 31;
   for (uint32_t idle = 0;; idle++) {
-    look_for_letters(a, inbox, held, known);
+    if (!look_for_letters(a, inbox, held, known)) return -1;
     uint32_t begins = GPUOS_STATUS_OK;
     bool able = false;
     if ((inbox.holding >> lane & 1) != 0) {
@@ -361,9 +371,6 @@ static __device__ int32_t next_letter(const ResidentArguments &a, uint32_t index
       inbox.holding &= ~(1u << shard);
       return static_cast<int32_t>(shard);
     }
-    // Of one mind: a lane that left alone would leave the others to wait for it. More often where looks are far apart.
-    const uint32_t often = idle > GPUOS_AWAKE_LOOKS ? 7 : 63;
-    if ((idle & often) == often && __any_sync(0xffffffffu, load_relaxed(a.leave) != 0)) return -1;
     if (lane == 0 && idle == GPUOS_AWAKE_LOOKS) settle(a, index, counters);
     if (lane == 0 && idle == GPUOS_DROWSY_LOOKS) {
       counters.parks++;
@@ -454,8 +461,11 @@ static __device__ void worker(const ResidentArguments &a, uint32_t index, char *
       if (over && !external) remember(ended, d, queue, sequence, status);
       count(a, index, counters, outcome.ran, over && !external, failed, own.letter.yield_every);
     }
-    // The first warp's other lanes ask what was remembered.
-    if (threadIdx.x < 32) __syncwarp();
+    if (threadIdx.x < 32) {
+      // The first warp's other lanes ask what was remembered.
+      __syncwarp();
+      tell_taken(a, inbox, last);
+    }
   }
   if (threadIdx.x != 0) return;
   settle(a, index, counters);

@@ -55,9 +55,12 @@ export class LoadedImage {
     if (this.#tell !== undefined) this.#driver.launch(this.#tell, { ...SMALL, stream }, [told, moves, count]);
   }
 
-  /** Publishes, behind what is on the stream, how a task ended whose work was done beside the kernel. */
-  endExternal(argument: DataView, task: readonly [queue: number, sequence: number, status: number], stream: Address): void {
-    this.#driver.launch(this.#end, { ...SMALL, stream }, [argument, ...task]);
+  /**
+   * Publishes, behind what is on the stream, how a task ended whose work was done beside the kernel; or in its place, and then the
+   * kernel may be launched again behind that.
+   */
+  endExternal(argument: DataView, task: readonly [queue: number, sequence: number, status: number], stream: Address, aside = false): void {
+    this.#driver.launch(this.#end, { ...SMALL, stream }, [argument, ...task, Number(aside)]);
   }
 
   unload(): void {

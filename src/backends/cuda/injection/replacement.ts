@@ -12,8 +12,11 @@ import { type Addresses, FunctionMirror, INTERPRETER } from './function-mirror.t
 import { LoadedImage } from './loaded-image.ts';
 import { TELL_KERNEL } from './table-source.ts';
 
-/** What the kernel's host may ask of it: to leave, within half a second; or when what runs is complete, however long that takes. */
-export const QUIT = { no: 0, now: 1, whenDone: 2 } as const;
+/**
+ * What the kernel's host may ask of it: to leave, within half a second; or when what was admitted is complete, however long
+ * that takes; or when nothing runs, whatever waits.
+ */
+export const QUIT = { no: 0, now: 1, whenDone: 2, aside: 3 } as const;
 export const QUIT_WORD = (CONTROL_ADDRESS + control.offset.quit) >> 2;
 
 const ENTRY_BYTES = 16;

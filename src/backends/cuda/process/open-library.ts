@@ -24,8 +24,8 @@ export class OpenLibrary {
     return this.library.accepts(product, algorithm, this.workspaceBytes);
   }
 
-  /** @throws CudaError */
-  launch(product: MatrixProduct, algorithm: Algorithm, pointers: Pointers): void {
-    this.library.multiply(product, algorithm, pointers, this.#workspace, this.stream);
+  /** On its own stream, if on no other. @throws CudaError */
+  launch(product: MatrixProduct, algorithm: Algorithm, pointers: Pointers, stream = this.stream): void {
+    this.library.multiply(product, algorithm, pointers, this.#workspace, stream);
   }
 }

@@ -35,6 +35,8 @@ const PROVE_MS = 1500;
 /** cuBLAS recommends so much, from Hopper on and before. */
 const WORKSPACE_BYTES = { large: 32 << 20, small: 4 << 20 } as const;
 
+/** Products whose first proposal is kept. */
+const MOST_ALONE = 1024;
 /** Products between two looks at the time where they are measured, and how long the kernel then is left alone before. */
 const MEASURED_BATCH = 10;
 const SETTLE_MS = 500;
@@ -54,6 +56,8 @@ export interface ProductParts {
 export interface KernelControl {
   /** Has it leave, runs `meanwhile`, and launches it again. */
   without<T>(meanwhile: () => T): T;
+  /** See `ResidentHost.stepAside`. */
+  stepAside(queue: number, sequence: number, work: (stream: Address) => void): { readonly error?: CudaError } | undefined;
 }
 
 /** Products of one type and transposition, and what was found out of them. */
@@ -86,6 +90,8 @@ export class ProductLibrary {
   readonly #newestMajor: number;
   readonly #known: KnownWays;
   readonly #forms = new Map<string, Form>();
+  /** What the library proposes first, by product: asking it takes some 20 us. */
+  readonly #alone = new Map<string, Algorithm>();
   #found: ProductsReport['library'];
   #library: CublasLt | undefined;
   #open: OpenLibrary | undefined;
@@ -140,6 +146,23 @@ export class ProductLibrary {
   fits(product: MatrixProduct): boolean {
     const chosen = this.#chosen(product);
     return this.#unavailable === undefined && chosen !== undefined && this.#opened.accepts(product, chosen.algorithm);
+  }
+
+  /**
+   * Launches it on another stream in the way that the library takes for the fastest, where the kernel leaves for it: what has to be
+   * loaded for that waits until it has left. @throws CudaError
+   */
+  multiplyAlone(product: MatrixProduct, pointers: Pointers, stream: Address): void {
+    const open = this.#opened;
+    const key = JSON.stringify(product);
+    let algorithm = this.#alone.get(key);
+    if (algorithm === undefined) {
+      algorithm = open.library.algorithms(product, open.workspaceBytes, 1)[0] ?? this.#chosen(product)?.algorithm;
+      if (algorithm === undefined) throw new GpuosError('GPUOS_INTERNAL', `There is no way for a product of ${formText(formOf(product))}.`);
+      if (this.#alone.size >= MOST_ALONE) this.#alone.clear();
+      this.#alone.set(key, algorithm);
+    }
+    open.launch(product, algorithm, pointers, stream);
   }
 
   /** Launches it on the stream. @throws CudaError */

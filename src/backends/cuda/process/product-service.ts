@@ -45,6 +45,8 @@ export class ProductService {
         guard,
         kernel,
         end: (queue, sequence, status) => end(queue, sequence, status, library.stream),
+        aside: ask.aside,
+        othersWait: (queue) => !this.#submitted.settledBut(queue),
       };
       this.#library = library;
       this.#tasks = new OrdinaryTasks(ordinary);

@@ -112,7 +112,11 @@ export interface ProductsAsk {
   readonly cacheFolder: string;
   /** Whether the library has to be there. */
   readonly insist: boolean;
+  readonly aside: Aside;
 }
+
+/** Whether the kernel steps aside for a product: where it is long and nobody else waits, never, or whenever nobody else waits. */
+export type Aside = 'auto' | 'never' | 'always';
 
 /** What is known of products of one type and transposition. */
 export interface ProductWay extends WayCounts {
@@ -173,8 +177,8 @@ export interface DeviceProcessStatus {
   readonly allocations: number;
   readonly allocatedBytes: number;
   readonly arenaUsedBytes: number;
-  /** Tasks whose work is done beside the kernel: those that wait, are under way, were begun, and could not be. */
-  readonly products?: { readonly waiting: number; readonly launched: number; readonly begun: number; readonly failed: number };
+  /** Tasks whose work is not done by the kernel: those that wait, are under way beside it, were begun, of these with the kernel away, and failed. */
+  readonly products?: Readonly<Record<'waiting' | 'launched' | 'begun' | 'aside' | 'failed', number>>;
 }
 
 /** Those that a thread of its own serves, since they take long; their answers may be large. */

@@ -38,6 +38,12 @@ export interface ResidentHost {
   /** Publishes, behind what is on the stream, how a task ended whose work was done beside the kernel. */
   endExternal(queue: number, sequence: number, status: number, stream: Address): void;
   /**
+   * Tells the kernel to leave as soon as nothing runs, and puts behind it on its stream a task's work, the task's end, and the
+   * kernel again, without waiting for any of it. Undefined if it is to leave for another reason already; else why the work
+   * could not be launched, if so. @throws CudaError of a fault, and what is none
+   */
+  stepAside(queue: number, sequence: number, work: (stream: Address) => void): { readonly error?: CudaError } | undefined;
+  /**
    * Puts another image in the place of the running one: tells the kernel to leave when what runs is complete, loads the
    * image, has its functions' addresses written into the table, and launches it where the other one stood. `symbols`
    * are the functions that the image's table kernel tells addresses of, in its order: at least one. What cannot be done before the

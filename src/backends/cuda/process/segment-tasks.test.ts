@@ -16,6 +16,7 @@ it.each([5, 2 ** 32 - 1])('all is settled when each queue is complete up to what
   expect(tasks.settled).toBe(false);
   put(1, 'mark', first + 2);
   expect(tasks.settled).toBe(false);
+  expect([tasks.settledBut(0), tasks.settledBut(1)]).toEqual([false, true]);
   put(1, 'mark', first + 3);
   expect(tasks.settled).toBe(true);
   // Tasks of nobody's, as those of the self-test are.

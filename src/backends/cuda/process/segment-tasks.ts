@@ -44,7 +44,13 @@ export class SegmentTasks {
 
   /** Whether all that was submitted is complete. */
   get settled(): boolean {
-    return this.#layout.queueList.every(({ record }, queue) => !isBefore(this.mark(queue), this.#word(record + queueRecord.offset.tail)));
+    return this.settledBut(-1);
+  }
+
+  /** The same of all queues but this one. */
+  settledBut(queue: number): boolean {
+    const { tail } = queueRecord.offset;
+    return this.#layout.queueList.every(({ record }, other) => other === queue || !isBefore(this.mark(other), this.#word(record + tail)));
   }
 
   operator({ queue, sequence }: TaskName): number {

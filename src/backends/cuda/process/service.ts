@@ -254,7 +254,10 @@ export class QuickService {
       cudaHome,
       major: Math.floor(sm / 10),
       words: this.#words,
-      kernel: { without: (meanwhile) => this.#without(host, meanwhile) },
+      kernel: {
+        without: (meanwhile) => this.#without(host, meanwhile),
+        stepAside: (queue, sequence, work) => host.stepAside(queue, sequence, work),
+      },
       block: () => host.block,
       allocate: (bytes) => this.#allocate(bytes),
       end: (queue, sequence, status, stream) => host.endExternal(queue, sequence, status, stream),
