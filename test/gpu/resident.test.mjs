@@ -26,6 +26,7 @@ import {
   EMULATED,
   generator,
   giveUp,
+  giveWay,
   guard,
   limit,
   Producer,
@@ -232,6 +233,7 @@ describe('the resident kernel', { skip: found.ready ? false : `missing ${why}` }
       const end = performance.now() + ms;
       while (!condition()) {
         this.beat();
+        giveWay();
         if (performance.now() <= end) continue;
         const state = this.queues.map(({ mark, head, tail }) => `mark ${mark}, head ${head}, tail ${tail}`).join('; ');
         throw new Error(`${what}: not within ${ms} ms (${state}; the kernel has ${this.kernel.left ? '' : 'not '}left)`);

@@ -17,6 +17,9 @@ export const BUILT_IN = ['controlTable', 'chain', 'external', ...KERNELS, ...GPU
 export const EMULATED = process.env.EMULATED === '1';
 export const limit = (ms) => (EMULATED ? 10 : 1) * ms;
 export const scaled = (count) => (EMULATED ? Math.ceil(count / 50) : count);
+const never = new Int32Array(new SharedArrayBuffer(4));
+/** Between two looks of a loop that waits: nothing on a device, which is quick; a core for the blocks on the CPU. */
+export const giveWay = EMULATED ? () => void Atomics.wait(never, 0, 0, 0.1) : () => {};
 export const notEmulated = (why) => (EMULATED ? `not on the emulated device: ${why}` : false);
 
 export const CONTROL = { publish: 1, kill: 2, revive: 3 };

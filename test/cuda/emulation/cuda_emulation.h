@@ -7,9 +7,13 @@
 // source, a shuffle must not read a lane that takes no part, and a block in which nobody can go on is an error that
 // says who waits where. Between two such places a thread runs alone, and between two barriers a warp, so a missing one
 // shows as a result that changes with the order in which they are taken: it can be forward, reverse, or shuffled by a
-// seed. In a grid, where blocks wait for each other, a thread that looks at memory again and again gives way now and then.
+// seed. In a grid, where blocks wait for each other, a thread that looks at memory again and again gives way now and then,
+// and one that pauses sleeps until a block stores something else in a word that its own block has looked at.
 #pragma once
 
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
 #include <math.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -18,7 +22,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
 #include <ucontext.h>
+#include <unistd.h>
 #include <type_traits>
 
 #define __device__
@@ -47,6 +54,7 @@ namespace emulation {
 constexpr uint32_t MOST_THREADS = 1024;
 constexpr size_t STACK_BYTES = 128 * 1024;
 constexpr uint32_t GUARD_BYTES = 1024;
+constexpr long LONGEST_SLEEP_NS = 2000000;
 
 enum Operation : uint32_t { RUN, DONE, BLOCK_SYNC, BLOCK_OR, BLOCK_AND, BLOCK_COUNT, WARP_SYNC, WARP_VOTE, WARP_SHUFFLE };
 
@@ -67,6 +75,14 @@ struct Thread {
 
 typedef uint32_t (*Operator)(const uint64_t *params, uint32_t tile, uint32_t tiles, char *shared, const uint32_t *data);
 
+// A word that a block has looked at, and what was in it.
+struct Seen {
+  const void *address;
+  uint64_t value;
+  bool wide;
+};
+constexpr uint32_t MOST_SEEN = 64;
+
 // What a block is doing, on the thread of the operating system that has it.
 struct Block {
   Thread *threads;
@@ -79,6 +95,11 @@ struct Block {
   uint32_t looks;
   // Releases of one warp before the next has its turn; 0: for as long as it can.
   uint32_t turn;
+  // What it has looked at; more than there is room for: it does not know.
+  Seen seen[MOST_SEEN];
+  uint32_t seen_count;
+  // The host's words were among them, which nobody tells of.
+  bool looked_at_host;
   uint3 thread_index, block_index;
   dim3 block_dim, grid_dim;
   char message[512];
@@ -87,8 +108,11 @@ struct Block {
 // What is injected into a running kernel is compiled for itself, and is part of the same block.
 #ifdef EMULATION_INJECTED
 extern thread_local Block *block;
+extern uint32_t sleepers, bell;
 #else
 thread_local Block *block;
+// Blocks that sleep, and what changes when they are woken.
+uint32_t sleepers, bell;
 #endif
 
 }  // namespace emulation
@@ -112,6 +136,78 @@ inline void look() {
   if (b.turn == 0 || (++b.looks & 63) != 0) return;
   sched_yield();
   give_way();
+}
+
+// After a look at a word that other blocks store to.
+inline void has_seen(const void *address, uint64_t value, bool wide) {
+  Block &b = *block;
+  if (b.turn == 0 || b.seen_count > MOST_SEEN) return;
+  for (uint32_t i = 0; i < b.seen_count; i++) {
+    if (b.seen[i].address == address) {
+      b.seen[i].value = value;
+      return;
+    }
+  }
+  if (b.seen_count < MOST_SEEN) b.seen[b.seen_count] = {address, value, wide};
+  b.seen_count++;
+}
+
+// Whether a word is another than it was seen to be; it is known again from here on.
+inline bool has_changed(Block &b) {
+  bool changed = false;
+  for (uint32_t i = 0; i < b.seen_count; i++) {
+    Seen &seen = b.seen[i];
+    const uint64_t value = seen.wide ? __atomic_load_n(static_cast<const uint64_t *>(seen.address), __ATOMIC_SEQ_CST)
+                                     : __atomic_load_n(static_cast<const uint32_t *>(seen.address), __ATOMIC_SEQ_CST);
+    changed = changed || value != seen.value;
+    seen.value = value;
+  }
+  return changed;
+}
+
+// All other warps of the block wait for this one at a barrier.
+inline bool alone(const Block &b) {
+  for (uint32_t first = 0; first < b.block_dim.x; first += 32) {
+    if (first != (b.thread_index.x & ~31u) && (b.threads[first].operation < BLOCK_SYNC || b.threads[first].operation > BLOCK_COUNT)) return false;
+  }
+  return true;
+}
+
+// After a store that others may wait for.
+inline void has_stored() {
+  __atomic_thread_fence(__ATOMIC_SEQ_CST);
+  if (__atomic_load_n(&sleepers, __ATOMIC_RELAXED) == 0) return;
+  __atomic_fetch_add(&bell, 1, __ATOMIC_SEQ_CST);
+  syscall(SYS_futex, &bell, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+}
+
+// Until a word that the block has seen has changed, or LONGEST_SLEEP_NS.
+inline void sleep_until_changed(Block &b) {
+  timespec end;
+  clock_gettime(CLOCK_MONOTONIC, &end);
+  end.tv_nsec += LONGEST_SLEEP_NS;
+  if (end.tv_nsec >= 1000000000) end.tv_sec++, end.tv_nsec -= 1000000000;
+  __atomic_fetch_add(&sleepers, 1, __ATOMIC_SEQ_CST);
+  for (;;) {
+    const uint32_t rung = __atomic_load_n(&bell, __ATOMIC_SEQ_CST);
+    if (has_changed(b)) break;
+    const long woken = syscall(SYS_futex, &bell, FUTEX_WAIT_BITSET_PRIVATE, rung, &end, nullptr, FUTEX_BITSET_MATCH_ANY);
+    if (woken != 0 && errno == ETIMEDOUT) break;
+  }
+  __atomic_fetch_sub(&sleepers, 1, __ATOMIC_SEQ_CST);
+}
+
+// A pause of a warp, and with it of its block. Where nothing but words that blocks store to can end it, the block sleeps until then.
+inline void rest(uint32_t ns) {
+  Block &b = *block;
+  if (b.turn != 0 && b.seen_count > 0 && b.seen_count <= MOST_SEEN && !b.looked_at_host && alone(b)) {
+    sleep_until_changed(b);
+    return;
+  }
+  const timespec time = {0, static_cast<long>(ns)};
+  nanosleep(&time, nullptr);
+  if (b.seen_count > MOST_SEEN) b.seen_count = 0;
+  b.looked_at_host = false;
 }
 
 inline uint64_t wait(Operation operation, const char *file, int line, uint32_t mask, uint32_t source, uint64_t payload) {

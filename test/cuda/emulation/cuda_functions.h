@@ -71,8 +71,7 @@ inline void __threadfence_block() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 inline void __threadfence_system() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 // One thread of a warp sleeps for all of them.
 inline void __nanosleep(uint32_t ns) {
-  const timespec time = {0, static_cast<long>(ns)};
-  if ((threadIdx.x & 31) == 0) nanosleep(&time, nullptr);
+  if ((threadIdx.x & 31) == 0) emulation::rest(ns);
 }
 
 inline float __int_as_float(int32_t x) { return emulation::bits_as<float>(x); }

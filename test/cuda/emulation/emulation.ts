@@ -57,6 +57,49 @@ function headersBelow(folder: string): string[] {
     .map((name) => join(folder, name));
 }
 
+function alive(pid: number): boolean {
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code === 'EPERM';
+  }
+}
+
+/** The process that a file names; 0 where it is gone by now, or not written yet. */
+function holderOf(file: string): number {
+  try {
+    return Number(readFileSync(file, 'utf8'));
+  } catch {
+    return 0;
+  }
+}
+
+const LONGEST_MAKE_MS = 300_000;
+
+/** Makes a file unless it is there. Of several processes that want it one makes it, and the others wait for that. */
+function makeOnce(file: string, make: () => void): void {
+  const claim = `${file}.claim`;
+  const never = new Int32Array(new SharedArrayBuffer(4));
+  for (const end = Date.now() + LONGEST_MAKE_MS; !existsSync(file); ) {
+    try {
+      writeFileSync(claim, String(process.pid), { flag: 'wx' });
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
+      const holder = holderOf(claim);
+      // If two see that and both make it, the file is whole all the same.
+      if ((holder > 0 && !alive(holder)) || Date.now() > end) rmSync(claim, { force: true });
+      else Atomics.wait(never, 0, 0, 50);
+      continue;
+    }
+    try {
+      make();
+    } finally {
+      rmSync(claim, { force: true });
+    }
+  }
+}
+
 /**
  * The shared object of these sources: a text is the source alone; of a list, the first is it and may include the
  * others. The device's own folder can be included from, as can `gpuos_abi.h`. Kept under a hash of all that is in it; of
@@ -74,25 +117,21 @@ export function compileShared(
   for (const { name, text } of list) hash.update(name).update(text);
   const cache = join(tmpdir(), 'gpuos-kernel-tests');
   const file = join(cache, `${hash.digest('hex').slice(0, 32)}.so`);
-  if (existsSync(file)) return file;
   mkdirSync(cache, { recursive: true });
-  const folder = mkdtempSync(join(cache, 'build-'));
-  try {
-    for (const { name, text } of [...list, { name: 'gpuos_abi.h', text: cudaHeader() }]) writeFileSync(join(folder, name), text);
-    const made = join(folder, 'made.so');
-    const includes = ['-include', join(HERE, 'cuda_emulation.h'), '-I', folder, '-I', HERE, '-I', DEVICE];
-    const { status, stderr } = spawnSync(
-      GXX!,
-      [...flags, ...includes, '-x', 'c++', '-o', made, join(folder, list[0]!.name), '-x', 'none', ...objects],
-      {
-        encoding: 'utf8',
-      },
-    );
-    if (status !== 0) throw new Error(stderr);
-    renameSync(made, file);
-  } finally {
-    rmSync(folder, { recursive: true, force: true });
-  }
+  makeOnce(file, () => {
+    const folder = mkdtempSync(join(cache, 'build-'));
+    try {
+      for (const { name, text } of [...list, { name: 'gpuos_abi.h', text: cudaHeader() }]) writeFileSync(join(folder, name), text);
+      const made = join(folder, 'made.so');
+      const includes = ['-include', join(HERE, 'cuda_emulation.h'), '-I', folder, '-I', HERE, '-I', DEVICE];
+      const inputs = ['-x', 'c++', '-o', made, join(folder, list[0]!.name), '-x', 'none', ...objects];
+      const { status, stderr } = spawnSync(GXX!, [...flags, ...includes, ...inputs], { encoding: 'utf8' });
+      if (status !== 0) throw new Error(stderr);
+      renameSync(made, file);
+    } finally {
+      rmSync(folder, { recursive: true, force: true });
+    }
+  });
   return file;
 }
 
