@@ -74,7 +74,7 @@ void spoil(std::string &source) {
   };
   const long long how = value_of("self_test", 0);
   if (how == 1) put("#define VERSION 2", "#define VERSION 3");
-  if (how == 2) put("  return GPUOS_STATUS_OK;", "  for (volatile int ever = 1; ever;) __nanosleep(1000000);\n  return GPUOS_STATUS_OK;");
+  if (how == 2) put("  return GPUOS_STATUS_OK;", "  for (volatile int ever = 1; ever;) emulation::rest(1000000);\n  return GPUOS_STATUS_OK;");
   if (how == 3) put("  return GPUOS_STATUS_OK;", "  __builtin_trap();");
 }
 
