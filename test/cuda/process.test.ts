@@ -260,12 +260,12 @@ describe.skipIf(SKIP)(named('what a device process does'), () => {
   });
 
   it('answers what is quick while it compiles, and beats while it is in a call of the driver', async () => {
-    const { device, segment } = theatre.start({ FAKE_slow_nvrtcCompileProgram: 500, FAKE_slow_cuMemGetInfo_v2: 500 });
+    const { device, segment } = theatre.start({ FAKE_slow_nvrtcCompileProgram: 1000, FAKE_slow_cuMemGetInfo_v2: 500 });
     const compiling = device.post('compile', { source: 'a', name: 'a.cu' });
     const { promise } = device.post('compile', { source: 'b', name: 'b.cu' });
     const from = performance.now();
     for (let i = 0; i < 20; i++) device.call('status', {});
-    expect(performance.now() - from).toBeLessThan(300);
+    expect(performance.now() - from).toBeLessThan(900);
     expect(compiling.done).toBe(false);
     const before = beats(segment.view);
     device.call('memory', {});

@@ -68,7 +68,7 @@ describe('readText', () => {
     const started = performance.now();
     // Its bytes are NUL: only its size can give this code.
     expect(await refusal(path)).toBe('GPUOS_INPUT_TOO_LARGE');
-    expect(performance.now() - started).toBeLessThan(500);
+    expect(performance.now() - started).toBeLessThan(5000);
     expect(process.memoryUsage().rss - before).toBeLessThan(100 * 2 ** 20);
     rmSync(path);
   });
