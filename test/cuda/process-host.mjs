@@ -2,9 +2,12 @@
  * A resident kernel for the stand-in driver: words of the segment, from 2048 on, say what it does.
  * 0: launches; 1: left; 2: fault when asked; 3: stops. The option `trouble` makes its module's process end in some way.
  */
+import { exitNow } from '../../dist/backends/cuda/process/libc.js';
+
 const trouble = process.env.FAKE_trouble;
 if (trouble === 'killed') process.kill(process.pid, 'SIGKILL');
-if (trouble === 'exit') process.exit(5);
+// At once: on its way out process.exit() takes down threads that are in native code, which may crash before it has come to the code.
+if (trouble === 'exit') exitNow(5);
 if (trouble === 'throw') throw new Error('no such luck');
 
 export function createResidentHost({ driver, segment, allocate }) {
