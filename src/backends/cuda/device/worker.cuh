@@ -396,9 +396,13 @@ static __device__ void remember(Ended &ended, const gpuos_descriptor *d, uint32_
   ended.queue = queue;
   ended.sequence = sequence;
   ended.status = status;
-  if ((d->flags & GPUOS_FLAG_AFTER) == 0 || d->after + 1 != sequence) return;
-  ended.all_queue = queue;
-  ended.all_before = sequence + 1;
+  if ((d->flags & GPUOS_FLAG_AFTER) != 0 && d->after + 1 == sequence) {
+    ended.all_queue = queue;
+    ended.all_before = sequence + 1;
+  } else if (queue == ended.all_queue && sequence - ended.all_before > 1u << 30) {
+    // Before it is so old that numbers modulo 2^32 could not tell any more which one comes first.
+    ended.all_queue = GPUOS_NO_QUEUE;
+  }
 }
 
 static __device__ void worker(const ResidentArguments &a, uint32_t index, char *shared) {
