@@ -58,6 +58,11 @@ describe.skipIf(NO_TOOLKIT)(`linking for a relaunch${NO_TOOLKIT ? ' (skipped: no
 describe('the word to leave', () => {
   it('is the same number for the kernel and its host', () => {
     const source = readFileSync(new URL('../../src/backends/cuda/device/dispatcher.cuh', import.meta.url), 'utf8');
-    expect(source).toContain(`#define GPUOS_QUIT_WHEN_DONE ${QUIT.whenDone}\n`);
+    for (const [name, value] of [
+      ['NOW', QUIT.now],
+      ['WHEN_DONE', QUIT.whenDone],
+      ['ASIDE', QUIT.aside],
+    ] as const)
+      expect(source).toContain(`#define GPUOS_QUIT_${name} ${value}u\n`);
   });
 });
