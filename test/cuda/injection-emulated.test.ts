@@ -8,10 +8,12 @@ import type { CudaDevice, CudaDeviceOptions } from '../../src/backends/cuda/devi
 import { injectionText } from '../../src/backends/cuda/injection/verdict.ts';
 import { probe } from '../../src/backends/cuda/probe.ts';
 import type { InjectedOperator } from '../../src/runtime/operators.ts';
+import type * as Engine from '../../src/tensor/engine.ts';
 import type { init as Init, System } from '../../src/runtime/system.ts';
 import { compileEmulatedDriver, EMULATED_DEVICE, NO_EMULATION, reason } from './emulation/driver.ts';
 
 const DEVICE = new URL('../../dist/backends/cuda/device.js', import.meta.url).href;
+const ENGINE = new URL('../../dist/tensor/engine.js', import.meta.url).href;
 const INDEX = new URL('../../dist/index.js', import.meta.url).href;
 /** One block that dispatches and one that works: all of them spin. */
 const FEW = { FAKE_attribute16: '2' };
@@ -171,6 +173,50 @@ describe.skipIf(NO_EMULATION)(reason('injection into a kernel on the CPU'), () =
       expect(unloads()).toBe(relaunches + 1);
       expect(lines(log).filter((line) => line.includes('while a kernel runs'))).toEqual([]);
       expect(device(system).injection.relaunches).toBe(relaunches + 1);
+    });
+
+    it('goes on where the program only ever waits with the event loop blocked, and loses nothing', LIMIT, async () => {
+      const { system, log } = await open();
+      let turns = 0;
+      const turning = setInterval(() => void turns++, 1);
+      const input = system.buffer(Float32Array.from({ length: 64 }, (_, i) => i));
+      const output = system.buffer(64);
+      const operators: InjectedOperator[] = [];
+      const run = (k: number): void => {
+        system.submit({ operator: operators[k]!, pointers: [input.address, output.address], words: [64] }).doneSync();
+        expect(Array.from(output.read())).toEqual(Array.from({ length: 64 }, (_, i) => i * (k + 2) + k));
+      };
+      const replaced = (times: number): void => {
+        for (const end = Date.now() + 150_000; device(system).injection.relaunches < times || device(system).compilation.compiling > 0; ) {
+          expect(Date.now(), 'the kernel was not replaced').toBeLessThan(end);
+          operators.forEach((_, k) => {
+            run(k);
+          });
+        }
+      };
+      // At once a task of the new operator, of the one before, and of both while it is compiled, linked and put in place.
+      for (const k of [0, 1]) {
+        operators.push(inject(system, k));
+        run(k);
+        replaced(k + 1);
+        run(0);
+      }
+      const engine = (await import(ENGINE)) as typeof Engine;
+      turns = 0;
+      operators.push(inject(system, 2));
+      // The kernels of tensors are brought in as well.
+      const x = engine.engineOf(system).fromHost(Float32Array.of(1, 2, 3), [3]);
+      for (const end = Date.now() + 150_000; device(system).injection.relaunches < 3 || device(system).compilation.compiling > 0; ) {
+        expect(Date.now(), 'the kernel was not replaced').toBeLessThan(end);
+        const y = x.mul(2).tanh();
+        expect(Array.from(y.dataSync(), (value) => value.toFixed(4))).toEqual(['0.9640', '0.9993', '1.0000']);
+        y.dispose();
+      }
+      run(2);
+      expect(turns).toBe(0);
+      clearInterval(turning);
+      expect(device(system).compilation.failed).toBeUndefined();
+      expect(lines(log).filter((line) => line.includes('while a kernel runs'))).toEqual([]);
     });
 
     it('goes on with the kernel as it was where another one cannot be loaded, and with the interpreter', LIMIT, async () => {

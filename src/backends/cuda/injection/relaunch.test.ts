@@ -35,6 +35,8 @@ class Process {
   /** What fails, by what it is asked for; and how many swaps find the kernel busy. */
   fails: (name: string, ask: Message) => boolean = () => false;
   busy = 0;
+  /** Whether answers are there as soon as somebody looks, not with the event loop only. */
+  answers = false;
 
   call(name: string, ask: Message): Message {
     this.log.push(name);
@@ -64,12 +66,41 @@ class Process {
   }
 
   post(name: string, ask: Message) {
-    let done: Message | undefined;
-    const wait = (): Message => (done ??= this.call(name, ask));
-    return { wait, promise: new Promise<void>((resolve) => setTimeout(resolve, 1)).then(wait) };
+    let outcome: { readonly answer: Message } | { readonly error: unknown } | undefined;
+    const wait = (): Message => {
+      try {
+        outcome ??= { answer: this.call(name, ask) };
+      } catch (error) {
+        outcome = { error };
+      }
+      if ('error' in outcome) throw outcome.error;
+      return outcome.answer;
+    };
+    const look = (): boolean => {
+      // As if another process had worked on it.
+      if (this.answers) void result(wait);
+      return outcome !== undefined;
+    };
+    return {
+      wait,
+      get done() {
+        return look();
+      },
+      get promise() {
+        return new Promise<void>((resolve) => setTimeout(resolve, 1)).then(wait);
+      },
+    };
   }
 
   swaps = (): number => this.log.filter((name) => name === 'swap').length;
+}
+
+function result<T>(action: () => T): T | undefined {
+  try {
+    return action();
+  } catch {
+    return undefined;
+  }
 }
 
 describe('RelaunchFunctions', () => {
@@ -151,6 +182,43 @@ describe('RelaunchFunctions', () => {
     expect(process.swaps()).toBe(3);
     expect(process.log.filter((name) => name === 'link')).toHaveLength(1);
     expect(process.entries.get(fn)).not.toBe('');
+  });
+
+  /** Waits as a task's caller does who never lets the event loop turn. */
+  function waits(all: RelaunchFunctions, until: () => boolean): void {
+    for (const end = Date.now() + 5000; !until(); all.whileWaiting()) expect(Date.now()).toBeLessThan(end);
+  }
+
+  it('goes on where the program waits and the event loop does not turn, and is done with it when that turns again', async () => {
+    process.busy = 2;
+    const all = functions();
+    const list = [1, 2, 3].map((k) => install(all, k));
+    process.answers = true;
+    waits(all, () => all.state.compiling === 0);
+    expect(process.swaps()).toBe(3);
+    expect(list.map((fn) => process.entries.get(fn) !== '')).toEqual([true, true, true]);
+    const asked = process.log.length;
+    await new Promise((resolve) => setTimeout(resolve, 20));
+    expect(process.log).toHaveLength(asked);
+    // Whoever goes on with it, the rest is done: by one, by the other, by both in turn.
+    const more = install(all, 4);
+    await new Promise((resolve) => setTimeout(resolve, 1));
+    all.whileWaiting();
+    await settled(all);
+    install(all, 5);
+    waits(all, () => all.state.compiling === 0);
+    expect(process.entries.get(more)).not.toBe('');
+    expect(process.running).toHaveLength(5);
+  });
+
+  it('goes on there too where something fails, and leaves that interpreted', () => {
+    process.answers = true;
+    process.fails = (name) => name === 'link';
+    const all = functions();
+    const fn = install(all, 1);
+    waits(all, () => all.state.compiling === 0);
+    expect(all.state.failed).toMatch(/^link failed/);
+    expect(process.entries.get(fn)).toBe('');
   });
 
   it('has the caller wait where it is to compile first, and says so if tasks take too long', () => {

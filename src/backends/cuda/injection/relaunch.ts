@@ -24,6 +24,10 @@ const BUSY_REST_MS = 50;
 const MOST_BUSY_REST_MS = 2000;
 /** The same where the caller has to wait for the new code anyway. */
 const CALLER_DRAIN_MS = 10_000;
+/** A wait for the device goes on with what nobody has gone on with for so long: a shorter one is not to become longer by it. */
+const IDLE_MS = 2;
+/** A wait looks whether it can once in so many turns; a power of two. */
+const LOOKS = 64;
 
 export interface RelaunchOptions {
   /** The first function that is not the kernel's own, and how many there are in all. */
@@ -47,6 +51,10 @@ interface Installed {
   readonly request: Request;
 }
 
+/** What the background waits for: an answer of the device process, or a time. */
+type Awaited = Pick<Pending<unknown>, 'done' | 'promise'> | { readonly until: number };
+type Steps<T = void> = Generator<Awaited, T, void>;
+
 type Batch = readonly (readonly [fn: number, installed: Installed])[];
 
 /**
@@ -57,6 +65,9 @@ type Batch = readonly (readonly [fn: number, installed: Installed])[];
  *
  * A link takes tens of ms and the kernel is not stopped for it, so the caller may install and uninstall functions at any
  * point of it, or, where a program cannot be interpreted, put an image of its own in between.
+ *
+ * All that goes on in turns of the event loop, and where the program waits for the device: one that only ever waits with
+ * the event loop blocked gets its code too.
  */
 export class RelaunchFunctions implements Functions {
   readonly #process: DeviceProcess;
@@ -80,7 +91,11 @@ export class RelaunchFunctions implements Functions {
   #tables = 0;
   /** Why these stay interpreted. */
   readonly #refused = new Map<string, GpuosError>();
-  #busy = false;
+  /** What goes on in the background, what it waits for, and since when there has been something. */
+  #background: Steps | undefined;
+  #awaited: Awaited | undefined;
+  #since = 0;
+  #looks = 0;
   #failed: string | undefined;
   #notBefore = 0;
 
@@ -95,7 +110,7 @@ export class RelaunchFunctions implements Functions {
   }
 
   get state(): { readonly compiling: number; readonly failed: string | undefined } {
-    return { compiling: this.#waiting.size + Number(this.#busy), failed: this.#failed };
+    return { compiling: this.#waiting.size + Number(this.#background !== undefined), failed: this.#failed };
   }
 
   compile(program: Program): Artifact {
@@ -120,7 +135,7 @@ export class RelaunchFunctions implements Functions {
       this.#installed.set(fn, installed);
       if (!this.#refused.has(request.symbol)) {
         this.#waiting.set(fn, installed);
-        void this.#improveAll();
+        void this.#improve();
       }
     } catch (error) {
       this.#numbers.giveBack(fn);
@@ -153,10 +168,36 @@ export class RelaunchFunctions implements Functions {
     return wanted;
   }
 
-  /** Compiles in the background what still needs it, one after another, and brings what is ready into the kernel together. */
-  async #improveAll(): Promise<void> {
-    if (this.#busy) return;
-    this.#busy = true;
+  whileWaiting(): void {
+    if (this.#background === undefined || (++this.#looks & (LOOKS - 1)) !== 0) return;
+    // A short wait is not to become longer by what somebody else has time for.
+    if (performance.now() - this.#since > IDLE_MS) this.#step();
+  }
+
+  /** Has what goes on in the background go on in turns of the event loop; while the program waits for the device it does too. */
+  async #improve(): Promise<void> {
+    if (this.#background !== undefined) return;
+    this.#background = this.#improveAll();
+    this.#since = performance.now();
+    for (this.#step(); this.#awaited !== undefined; this.#step()) {
+      if ('until' in this.#awaited) await rest(this.#awaited.until - performance.now());
+      // Whoever takes the answer is told if there is none.
+      else await this.#awaited.promise.catch(() => {});
+    }
+  }
+
+  /** As far as it gets without waiting. */
+  #step(): void {
+    // What it does may itself wait for the device process, but never for the device: it is not entered twice.
+    while (this.#background !== undefined && isOver(this.#awaited)) {
+      const { value, done } = this.#background.next();
+      this.#awaited = done === true ? undefined : value;
+      if (done === true) this.#background = undefined;
+    }
+  }
+
+  /** Compiles what still needs it, one after another, and brings what is ready into the kernel together. */
+  *#improveAll(): Steps {
     while (this.#waiting.size > 0 && this.#process.lost === undefined) {
       const ready: [fn: number, installed: Installed][] = [];
       let since = Number.POSITIVE_INFINITY;
@@ -166,7 +207,7 @@ export class RelaunchFunctions implements Functions {
           // Nobody needs it any more, or another one has its number.
           if (this.#installed.get(fn) !== installed) continue;
           try {
-            await this.#compileLater(installed.request);
+            yield* this.#compileLater(installed.request);
             ready.push([fn, installed]);
             since = Math.min(since, performance.now());
           } catch (error) {
@@ -174,21 +215,20 @@ export class RelaunchFunctions implements Functions {
           }
           if (performance.now() - since > COLLECT_MS) break;
         }
-        await rest(this.#notBefore - performance.now());
+        yield { until: this.#notBefore };
       } while (this.#waiting.size > 0 && performance.now() - since <= COLLECT_MS);
-      await this.#bring(ready);
+      yield* this.#bring(ready);
     }
     this.#waiting.clear();
-    this.#busy = false;
   }
 
   /** Puts an image with these into the kernel's place. Of several that cannot be together, each half is tried by itself. */
-  async #bring(all: Batch): Promise<void> {
+  *#bring(all: Batch): Steps {
     const batch = all.filter(([fn, installed]) => this.#installed.get(fn) === installed);
     const symbols = [...new Set(batch.map(([, { request }]) => request.symbol))];
     if (symbols.length === 0) return;
     try {
-      await this.#relink(symbols);
+      yield* this.#relink(symbols);
       // From here to the entries nothing else of this thread runs: they are still whose they were, and the image is that one.
       const entries = batch.filter(([fn, installed]) => this.#installed.get(fn) === installed);
       this.#process.call('enter', { entries: entries.map(([fn, { request }]) => [fn, request.symbol]) });
@@ -196,12 +236,12 @@ export class RelaunchFunctions implements Functions {
       if (this.#process.lost !== undefined) return;
       if (symbols.length === 1) return this.#refuse(symbols[0]!, error);
       const half = new Set(symbols.slice(0, symbols.length >> 1));
-      await this.#bring(batch.filter(([, { request }]) => half.has(request.symbol)));
-      await this.#bring(batch.filter(([, { request }]) => !half.has(request.symbol)));
+      yield* this.#bring(batch.filter(([, { request }]) => half.has(request.symbol)));
+      yield* this.#bring(batch.filter(([, { request }]) => !half.has(request.symbol)));
     }
   }
 
-  async #relink(symbols: readonly string[]): Promise<void> {
+  *#relink(symbols: readonly string[]): Steps {
     // Again if the caller's own thread has put an image there in the meantime: this one was made without what that has.
     for (;;) {
       if (symbols.every((symbol) => this.#usable(symbol))) return;
@@ -211,17 +251,17 @@ export class RelaunchFunctions implements Functions {
       this.#linking = wanted;
       try {
         const table = this.#tableAsk(wanted);
-        await this.#process.post('compile', table).promise;
-        const { image } = await this.#process.post('link', this.#linkAsk(wanted, table.keep)).promise;
+        yield* answerOf(this.#process.post('compile', table));
+        const { image } = yield* answerOf(this.#process.post('link', this.#linkAsk(wanted, table.keep)));
         let busyRest = BUSY_REST_MS;
         while (!superseded()) {
           const pending = this.#process.post('swap', { image, symbols: [...wanted], drainMs: DRAIN_MS });
           this.#swapping = { wanted, pending };
-          const answer = await pending.promise;
+          const answer = yield* answerOf(pending);
           if (superseded()) break;
           if (answer.swapped) return this.#swapped(wanted, answer);
           this.#swapping = undefined;
-          await rest(busyRest);
+          yield { until: performance.now() + busyRest };
           busyRest = Math.min(2 * busyRest, MOST_BUSY_REST_MS);
         }
       } finally {
@@ -266,11 +306,11 @@ export class RelaunchFunctions implements Functions {
     this.#notBefore = performance.now() + Math.max(LEAST_REST_MS, (REST_TIMES * pauseUs) / 1000);
   }
 
-  async #compileLater({ symbol, key, ask }: Request): Promise<void> {
+  *#compileLater({ symbol, key, ask }: Request): Steps {
     if (this.#objects.has(symbol)) return;
     const known = this.#cache.read(key);
-    if (known !== undefined) await this.#process.post('keep', { name: symbol, payload: known }).promise;
-    else this.#cache.write(key, (await this.#process.post('compile', ask).promise).payload);
+    if (known !== undefined) yield* answerOf(this.#process.post('keep', { name: symbol, payload: known }));
+    else this.#cache.write(key, (yield* answerOf(this.#process.post('compile', ask))).payload);
     this.#objects.add(symbol);
   }
 
@@ -299,6 +339,15 @@ export class RelaunchFunctions implements Functions {
     return { symbol, key, ask: { source, headers: this.#headers, name: 'operator.cu', options: OPERATOR_OPTIONS, keep: symbol } };
   }
 }
+
+/** @throws what the answer was instead */
+function* answerOf<T>(pending: Pending<T>): Steps<T> {
+  yield pending;
+  return pending.wait();
+}
+
+const isOver = (awaited: Awaited | undefined): boolean =>
+  awaited === undefined || ('until' in awaited ? performance.now() >= awaited.until : awaited.done);
 
 /** Undefined for a failure, which somebody else is told. */
 function outcome<T>(action: () => T): T | undefined {
