@@ -8,6 +8,8 @@ export const NUMBERS: readonly DType[] = ['float32', 'int32', 'float16', 'bfloat
 export const BOOLS: readonly DType[] = ['bool'];
 export const ANY = DTYPES;
 
+type Typed = Pick<TensorSpec, 'dtype'>;
+
 /** Element `i` of a list that is known to have it: inputs are counted before an operator's functions see them. */
 export function at<T>(list: readonly T[], i: number): T {
   return list[i] as T;
@@ -23,7 +25,7 @@ export function mismatch(operator: string, message: string): GpuosError {
 }
 
 /** Throws GPUOS_DTYPE_MISMATCH unless the input has one of the dtypes. */
-export function checkDType(operator: string, input: string, spec: TensorSpec, allowed: readonly DType[]): void {
+export function checkDType(operator: string, input: string, spec: Typed, allowed: readonly DType[]): void {
   if (!allowed.includes(spec.dtype)) {
     throw refuse('GPUOS_DTYPE_MISMATCH', operator, `${input} is ${spec.dtype}; it must be ${allowed.join(' or ')}.`);
   }
@@ -40,7 +42,7 @@ export function checkOneDType(operator: string, names: readonly string[], inputs
 }
 
 /** Throws GPUOS_DTYPE_MISMATCH unless both have the same dtype. */
-export function checkSameDType(operator: string, names: readonly [string, string], a: TensorSpec, b: TensorSpec): void {
+export function checkSameDType(operator: string, names: readonly [string, string], a: Typed, b: Typed): void {
   if (a.dtype !== b.dtype) {
     throw refuse('GPUOS_DTYPE_MISMATCH', operator, `${names[0]} is ${a.dtype} and ${names[1]} is ${b.dtype}; they must be of one dtype.`);
   }

@@ -106,19 +106,26 @@ export const MAPS: Readonly<Record<MapName, MapRule>> = {
   },
 };
 
+type Typed = Pick<TensorSpec, 'dtype'>;
+
 export const SELU_ALPHA = 1.6732632423543772;
 export const SELU_LAMBDA = 1.0507009873554805;
 
 /** The dtype of a map's result; throws GPUOS_DTYPE_MISMATCH. Counts are checked by the caller. */
-function mapResult(name: string, rule: MapRule, inputs: readonly TensorSpec[], attributes: Attributes): DType {
+function mapResult(name: string, rule: MapRule, inputs: readonly Typed[], attributes: Attributes): DType {
   const first = rule.condition ? 1 : 0;
-  if (rule.condition) checkDType(name, rule.inputs[0] as string, inputs[0] as TensorSpec, BOOLS);
-  const operand = inputs[first] as TensorSpec;
+  if (rule.condition) checkDType(name, rule.inputs[0] as string, inputs[0] as Typed, BOOLS);
+  const operand = inputs[first] as Typed;
   checkDType(name, rule.inputs[first] as string, operand, rule.operands);
   for (let i = first + 1; i < inputs.length; i++) {
-    checkSameDType(name, [rule.inputs[first] as string, rule.inputs[i] as string], operand, inputs[i] as TensorSpec);
+    checkSameDType(name, [rule.inputs[first] as string, rule.inputs[i] as string], operand, inputs[i] as Typed);
   }
   return rule.result === 'same' ? operand.dtype : rule.result === 'bool' ? 'bool' : (attributes['dtype'] as DType);
+}
+
+/** What a map other than `cast` gives for as many operands as it takes. @throws GPUOS_DTYPE_MISMATCH */
+export function mapDType(name: MapName, operands: readonly Typed[]): DType {
+  return mapResult(name, MAPS[name], operands, {});
 }
 
 const CAST_ATTRIBUTES = { dtype: { type: 'string', values: ANY, about: 'dtype of the result' } } as const;

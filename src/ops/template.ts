@@ -1,9 +1,8 @@
 import { GpuosError } from '../errors.ts';
 import { nearMatchHint } from '../spelling.ts';
 import type { ComputeType } from './dtype.ts';
-import { operatorByName } from './index.ts';
-import { MAPS } from './map.ts';
-import type { MapName, Program, ProgramNode } from './program.ts';
+import { MAPS, mapDType } from './map.ts';
+import type { MapName, Program, ProgramInput, ProgramNode } from './program.ts';
 import { formatValue } from './shape.ts';
 
 /**
@@ -29,20 +28,53 @@ const MAX_INPUTS = 16;
 const MAX_LENGTH = 4096;
 const MAX_NODES = 256;
 const MAX_DEPTH = 64;
-const NAME = /^[A-Za-z][A-Za-z0-9_]{0,31}$/;
-const COMPARISONS: Readonly<Record<string, MapName>> = {
-  '<': 'less',
-  '<=': 'less-equal',
-  '>': 'greater',
-  '>=': 'greater-equal',
-  '==': 'equal',
-  '!=': 'not-equal',
-};
+const MAX_NAME = 32;
+const OPERATOR_NAME = /^[A-Za-z][\w-]{0,63}$/;
 
 /** Operations as they are spelt in an expression, where `-` is a minus. */
-const CALLABLE = Object.keys(MAPS)
-  .filter((name) => name !== 'cast')
-  .map((name) => name.replaceAll('-', '_'));
+const CALLABLE: ReadonlyMap<string, MapName> = new Map(
+  (Object.keys(MAPS) as MapName[]).filter((name) => name !== 'cast').map((name) => [name.replaceAll('-', '_'), name]),
+);
+
+/** Characters that a text is read by, and what else a token can be. */
+const [TAB, RETURN, SPACE, NOT, OPEN, CLOSE, TIMES, PLUS, COMMA, MINUS] = [9, 13, 32, 33, 40, 41, 42, 43, 44, 45];
+const [POINT, DIVIDE, LESS, EQUAL, GREATER] = [46, 47, 60, 61, 62];
+const [END, NUMBER, WORD] = [-1, -2, -3];
+
+/** How tightly operators bind. */
+const COMPARES = 1;
+const ADDS = 2;
+const MULTIPLIES = 3;
+
+const isDigit = (code: number): boolean => code >= 48 && code <= 57;
+// With 32 a letter is a small one; nothing else becomes one.
+const isLetter = (code: number): boolean => (code | 32) >= 97 && (code | 32) <= 122 && code < 128;
+
+/** Where the name that begins at `from` ends; there, if none does. */
+function nameEnd(text: string, from: number): number {
+  if (!isLetter(text.charCodeAt(from))) return from;
+  let at = from + 1;
+  for (let code = text.charCodeAt(at); isLetter(code) || isDigit(code) || code === 95; code = text.charCodeAt(at)) at++;
+  return at;
+}
+
+function digitsEnd(text: string, from: number): number {
+  let at = from;
+  while (isDigit(text.charCodeAt(at))) at++;
+  return at;
+}
+
+/** Where the number that begins at `from` ends, with a digit or a point before one. */
+function numberEnd(text: string, from: number): number {
+  let at = digitsEnd(text, from);
+  if (text.charCodeAt(at) === POINT) at = digitsEnd(text, at + 1);
+  if ((text.charCodeAt(at) | 32) !== 101) return at;
+  const sign = text.charCodeAt(at + 1);
+  const digits = sign === PLUS || sign === MINUS ? at + 2 : at + 1;
+  return isDigit(text.charCodeAt(digits)) ? digitsEnd(text, digits) : at;
+}
+
+const INPUT: ProgramInput = { dtype: 'float32', columnStride: 1 };
 
 const refuse = (message: string): GpuosError => new GpuosError('GPUOS_BAD_TEMPLATE', message);
 
@@ -59,22 +91,23 @@ export function programFromTemplate(template: Template, parameters: TemplatePara
   // By index: forEach would pass over a hole.
   for (let i = 0; i < inputs.length; i++) {
     const input: unknown = inputs[i];
-    if (typeof input !== 'string' || !NAME.test(input)) throw refuse(`Input ${i} is not a name of letters, digits and _.`);
+    if (typeof input !== 'string' || input.length > MAX_NAME || input.length === 0 || nameEnd(input, 0) < input.length)
+      throw refuse(`Input ${i} is not a name of letters, digits and _.`);
     if (inputs.indexOf(input) !== i) throw refuse(`Input "${input}" is named twice.`);
-    if (Object.hasOwn(MAPS, input.replaceAll('_', '-'))) throw refuse(`Input "${input}" has the name of an operation.`);
+    if (CALLABLE.has(input) || input === 'cast') throw refuse(`Input "${input}" has the name of an operation.`);
   }
   if (typeof expression !== 'string' || expression.length > MAX_LENGTH)
     throw refuse(`expression has to be a text of at most ${MAX_LENGTH} characters.`);
-  if (name !== undefined && (typeof name !== 'string' || !/^[A-Za-z][\w-]{0,63}$/.test(name)))
+  if (name !== undefined && (typeof name !== 'string' || !OPERATOR_NAME.test(name)))
     throw refuse('name has to be letters, digits, - and _, at most 64.');
-  const nodes = new ExpressionParser(inputs, expression).parse();
+  const nodes = readExpression(inputs, expression);
   const last = nodes.length - 1;
   if (nodes[last]?.dtype !== 'float32')
     throw refuse('The expression gives a truth value; use select(condition, a, b) to make it a number.');
   return {
     name: name ?? `map:${expression.length > 40 ? `${expression.slice(0, 37)}...` : expression}`,
     program: {
-      inputs: inputs.map(() => ({ dtype: 'float32', columnStride: 1 })),
+      inputs: inputs.map(() => INPUT),
       scalars: 0,
       nodes,
       outputs: [{ node: last, dtype: 'float32', space: 'full' }],
@@ -83,148 +116,195 @@ export function programFromTemplate(template: Template, parameters: TemplatePara
   };
 }
 
-/** Recursive descent over: comparison > sum > product > unary > call, number, name or parentheses. */
-class ExpressionParser {
-  readonly #tokens: readonly string[];
-  readonly #inputs: readonly string[];
-  readonly #nodes: ProgramNode[] = [];
-  readonly #inputNodes = new Map<string, number>();
-  #at = 0;
-  #depth = 0;
+/** An expression that is being read. The token at hand is its first character's code, or NUMBER, WORD or END, and where it stands. */
+interface Reading {
+  readonly inputs: readonly string[];
+  readonly text: string;
+  readonly nodes: ProgramNode[];
+  /** By input, its node; -1: there is none yet. */
+  readonly inputNodes: number[];
+  depth: number;
+  token: number;
+  start: number;
+  end: number;
+}
 
-  constructor(inputs: readonly string[], text: string) {
-    this.#inputs = inputs;
-    const tokens: string[] = [];
-    const pattern = /\s*(?:(\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?)|([A-Za-z]\w*)|(<=|>=|==|!=|[-+*/(),<>]))/y;
-    let at = 0;
-    const end = text.trimEnd().length;
-    while (at < end) {
-      pattern.lastIndex = at;
-      const match = pattern.exec(text);
-      if (match === null) throw refuse(`The expression has something unexpected at character ${at + 1}: "${text.slice(at, at + 10)}".`);
-      tokens.push((match[1] ?? match[2] ?? match[3]) as string);
-      at = pattern.lastIndex;
-    }
-    this.#tokens = tokens;
-  }
+/**
+ * Recursive descent, by how tightly operators bind, from characters to nodes in one pass. An expression is read once, by code
+ * that has not been used for long: what it costs is to fetch what it touches from memory. So a plain object, few functions
+ * and loops: of classes, closures and iterators more has to be fetched.
+ */
+function readExpression(inputs: readonly string[], text: string): ProgramNode[] {
+  const inputNodes: number[] = [];
+  for (let i = 0; i < inputs.length; i++) inputNodes.push(-1);
+  const reading: Reading = { inputs, text, nodes: [], inputNodes, depth: 0, token: END, start: 0, end: 0 };
+  advance(reading);
+  if (reading.token === END) throw refuse('The expression is empty.');
+  const last = readValue(reading);
+  if (reading.token !== END) throw refuse(`The expression ends before "${found(reading)}".`);
+  // A bare input or constant still has to be copied to the output.
+  if (reading.nodes[last]!.kind !== 'map') addMap(reading, 'add', [last, addConstant(reading, 0)]);
+  return reading.nodes;
+}
 
-  parse(): ProgramNode[] {
-    if (this.#tokens.length === 0) throw refuse('The expression is empty.');
-    this.#comparison();
-    if (this.#at < this.#tokens.length) throw refuse(`The expression ends before "${this.#tokens[this.#at]}".`);
-    // A bare input or constant still has to be copied to the output.
-    if (this.#nodes.at(-1)?.kind !== 'map') this.#map('add', [this.#nodes.length - 1, this.#constant(0)]);
-    return this.#nodes;
-  }
+const found = (reading: Reading): string => reading.text.slice(reading.start, reading.end);
 
-  #peek(): string | undefined {
-    return this.#tokens[this.#at];
-  }
+const isBlank = (code: number): boolean =>
+  code === SPACE || (code >= TAB && code <= RETURN) || (code > 127 && /\s/.test(String.fromCharCode(code)));
 
-  #expect(token: string): void {
-    const found = this.#tokens[this.#at++];
-    if (found !== token) throw refuse(`The expression lacks a "${token}" ${found === undefined ? 'at its end' : `before "${found}"`}.`);
+/** To the next token. */
+function advance(reading: Reading): void {
+  const { text } = reading;
+  let at = reading.end;
+  let code = text.charCodeAt(at);
+  while (isBlank(code)) code = text.charCodeAt(++at);
+  reading.start = at;
+  if (at >= text.length) reading.token = END;
+  else if (isLetter(code)) {
+    reading.token = WORD;
+    at = nameEnd(text, at);
+  } else if (isDigit(code) || (code === POINT && isDigit(text.charCodeAt(at + 1)))) {
+    reading.token = NUMBER;
+    at = numberEnd(text, at);
+  } else {
+    reading.token = code;
+    at = symbolEnd(text, at, code);
   }
+  reading.end = at;
+}
 
-  #push(node: ProgramNode): number {
-    if (this.#nodes.length >= MAX_NODES) throw refuse(`The expression has more than ${MAX_NODES} operations.`);
-    return this.#nodes.push(node) - 1;
-  }
+function symbolEnd(text: string, at: number, code: number): number {
+  // ( ) * + , - /
+  if (code >= OPEN && code <= DIVIDE && code !== POINT) return at + 1;
+  const equal = text.charCodeAt(at + 1) === EQUAL;
+  if (equal && (code === LESS || code === GREATER || code === EQUAL || code === NOT)) return at + 2;
+  if (code === LESS || code === GREATER) return at + 1;
+  throw refuse(`The expression has something unexpected at character ${at + 1}: "${text.slice(at, at + 10)}".`);
+}
 
-  #constant(value: number): number {
-    return this.#push({ kind: 'constant', value, dtype: 'float32' });
+function expectToken(reading: Reading, token: number): void {
+  if (reading.token !== token) {
+    const where = reading.token === END ? 'at its end' : `before "${found(reading)}"`;
+    throw refuse(`The expression lacks a "${String.fromCharCode(token)}" ${where}.`);
   }
+  advance(reading);
+}
 
-  #map(op: MapName, args: readonly number[]): number {
-    const specs = args.map((arg) => ({ shape: [], dtype: (this.#nodes[arg] as ProgramNode).dtype }));
-    let dtype: ComputeType;
-    try {
-      dtype = operatorByName(op).infer(specs, {})[0]?.dtype as ComputeType;
-    } catch (cause) {
-      throw refuse(`In the expression, ${(cause as Error).message.split(' [')[0]}`);
-    }
-    return this.#push({ kind: 'map', op, args, dtype });
-  }
+function addNode({ nodes }: Reading, node: ProgramNode): number {
+  if (nodes.length >= MAX_NODES) throw refuse(`The expression has more than ${MAX_NODES} operations.`);
+  return nodes.push(node) - 1;
+}
 
-  #comparison(): number {
-    if (++this.#depth > MAX_DEPTH) throw refuse(`The expression is nested more than ${MAX_DEPTH} deep.`);
-    let left = this.#sum();
-    const token = this.#peek() ?? '';
-    if (Object.hasOwn(COMPARISONS, token)) {
-      const op = COMPARISONS[token] as MapName;
-      this.#at++;
-      left = this.#map(op, [left, this.#sum()]);
-    }
-    this.#depth--;
-    return left;
-  }
+function addConstant(reading: Reading, value: number): number {
+  return addNode(reading, { kind: 'constant', value, dtype: 'float32' });
+}
 
-  #sum(): number {
-    let left = this.#product();
-    for (let token = this.#peek(); token === '+' || token === '-'; token = this.#peek()) {
-      this.#at++;
-      left = this.#map(token === '+' ? 'add' : 'sub', [left, this.#product()]);
-    }
-    return left;
+function addMap(reading: Reading, op: MapName, args: readonly number[]): number {
+  const operands: ProgramNode[] = [];
+  for (let i = 0; i < args.length; i++) operands.push(reading.nodes[args[i]!]!);
+  let dtype: ComputeType;
+  try {
+    dtype = mapDType(op, operands) as ComputeType;
+  } catch (cause) {
+    throw refuse(`In the expression, ${(cause as Error).message.split(' [')[0]}`);
   }
+  return addNode(reading, { kind: 'map', op, args, dtype });
+}
 
-  #product(): number {
-    let left = this.#unary();
-    for (let token = this.#peek(); token === '*' || token === '/'; token = this.#peek()) {
-      this.#at++;
-      left = this.#map(token === '*' ? 'mul' : 'div', [left, this.#unary()]);
-    }
-    return left;
-  }
+/** A whole expression, or what stands in parentheses or between commas. */
+function readValue(reading: Reading): number {
+  if (++reading.depth > MAX_DEPTH) throw refuse(`The expression is nested more than ${MAX_DEPTH} deep.`);
+  const value = readOperations(reading, COMPARES);
+  reading.depth--;
+  return value;
+}
 
-  #unary(): number {
-    let negative = false;
-    while (this.#peek() === '-') {
-      this.#at++;
-      negative = !negative;
-    }
-    const value = this.#primary();
-    return negative ? this.#map('neg', [value]) : value;
+/** Operations that bind at least so tightly, from the left. */
+function readOperations(reading: Reading, least: number): number {
+  let left = readUnary(reading);
+  for (;;) {
+    const op = operatorAt(reading);
+    if (op === undefined) return left;
+    const binds = op === 'mul' || op === 'div' ? MULTIPLIES : op === 'add' || op === 'sub' ? ADDS : COMPARES;
+    if (binds < least) return left;
+    advance(reading);
+    left = addMap(reading, op, [left, readOperations(reading, binds + 1)]);
+    // A comparison's result is not compared.
+    if (binds === COMPARES) return left;
   }
+}
 
-  #primary(): number {
-    const token = this.#tokens[this.#at++];
-    if (token === undefined) throw refuse('The expression breaks off.');
-    if (token === '(') {
-      const value = this.#comparison();
-      this.#expect(')');
-      return value;
-    }
-    if (/^[\d.]/.test(token)) {
-      const value = Number(token);
-      if (!Number.isFinite(Math.fround(value))) throw refuse(`${token} is past the range of float32.`);
-      return this.#constant(value);
-    }
-    if (!/^[A-Za-z]/.test(token)) throw refuse(`The expression has a "${token}" where a value should be.`);
-    if (this.#peek() === '(') return this.#call(token);
-    const input = this.#inputs.indexOf(token);
-    if (input < 0) throw refuse(`"${token}" is not an input.${nearMatchHint(token, this.#inputs)}`);
-    let node = this.#inputNodes.get(token);
-    if (node === undefined) {
-      node = this.#push({ kind: 'input', input, dtype: 'float32' });
-      this.#inputNodes.set(token, node);
-    }
-    return node;
+/** What the token at hand does between two values; undefined: it is no such operator. */
+function operatorAt({ token, start, end }: Reading): MapName | undefined {
+  switch (token) {
+    case PLUS:
+      return 'add';
+    case MINUS:
+      return 'sub';
+    case TIMES:
+      return 'mul';
+    case DIVIDE:
+      return 'div';
+    case LESS:
+      return end - start === 2 ? 'less-equal' : 'less';
+    case GREATER:
+      return end - start === 2 ? 'greater-equal' : 'greater';
+    case EQUAL:
+      return 'equal';
+    case NOT:
+      return 'not-equal';
+    default:
+      return undefined;
   }
+}
 
-  #call(name: string): number {
-    const op = name.replaceAll('_', '-');
-    if (op === 'cast') throw refuse('An expression has no casts: its inputs and its result are float32.');
-    if (!Object.hasOwn(MAPS, op)) throw refuse(`"${name}" is not an element-wise operation.${nearMatchHint(name, CALLABLE)}`);
-    this.#expect('(');
-    const args = [this.#comparison()];
-    while (this.#peek() === ',') {
-      this.#at++;
-      args.push(this.#comparison());
-    }
-    this.#expect(')');
-    const arity = MAPS[op as MapName].inputs.length;
-    if (args.length !== arity) throw refuse(`${name} takes ${arity} value${arity === 1 ? '' : 's'}; ${args.length} were given.`);
-    return this.#map(op as MapName, args);
+function readUnary(reading: Reading): number {
+  let negative = false;
+  while (reading.token === MINUS) {
+    advance(reading);
+    negative = !negative;
   }
+  const value = readPrimary(reading);
+  return negative ? addMap(reading, 'neg', [value]) : value;
+}
+
+function readPrimary(reading: Reading): number {
+  const { token } = reading;
+  if (token === END) throw refuse('The expression breaks off.');
+  if (token === OPEN) {
+    advance(reading);
+    const value = readValue(reading);
+    expectToken(reading, CLOSE);
+    return value;
+  }
+  const text = found(reading);
+  if (token !== NUMBER && token !== WORD) throw refuse(`The expression has a "${text}" where a value should be.`);
+  advance(reading);
+  if (token === WORD) return reading.token === OPEN ? readCall(reading, text) : readInput(reading, text);
+  const value = Number(text);
+  if (!Number.isFinite(Math.fround(value))) throw refuse(`${text} is past the range of float32.`);
+  return addConstant(reading, value);
+}
+
+function readInput(reading: Reading, name: string): number {
+  const { inputs, inputNodes } = reading;
+  const input = inputs.indexOf(name);
+  if (input < 0) throw refuse(`"${name}" is not an input.${nearMatchHint(name, inputs)}`);
+  if (inputNodes[input]! < 0) inputNodes[input] = addNode(reading, { kind: 'input', input, dtype: 'float32' });
+  return inputNodes[input]!;
+}
+
+function readCall(reading: Reading, name: string): number {
+  if (name === 'cast') throw refuse('An expression has no casts: its inputs and its result are float32.');
+  const op = CALLABLE.get(name);
+  if (op === undefined) throw refuse(`"${name}" is not an element-wise operation.${nearMatchHint(name, CALLABLE.keys())}`);
+  const args: number[] = [];
+  do {
+    advance(reading);
+    args.push(readValue(reading));
+  } while (reading.token === COMMA);
+  expectToken(reading, CLOSE);
+  const arity = MAPS[op].inputs.length;
+  if (args.length !== arity) throw refuse(`${name} takes ${arity} value${arity === 1 ? '' : 's'}; ${args.length} were given.`);
+  return addMap(reading, op, args);
 }

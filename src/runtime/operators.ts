@@ -20,8 +20,10 @@ export interface InjectedOperator {
 const MOST_PINNED = OPERATOR_SLOTS - 512;
 
 interface Slot {
-  /** What its parameter block has to hold, and for a program what it touches; undefined: the executor's own. */
+  /** What its parameter block has to hold, and for a program what it touches; undefined: the executor's own, or not asked for yet. */
   needs: BlockNeeds | Extents | undefined;
+  /** What needs are to be made of when somebody asks: few operators are named by a caller's tasks. */
+  program: Program | undefined;
   readonly id: number;
   readonly name: string;
   readonly builtIn: boolean;
@@ -78,6 +80,7 @@ export class Operators {
         version: 1,
         killed: false,
         needs: blockNeeds(name),
+        program: undefined,
       };
     }
     this.#controlSlot = this.builtIn('controlTable');
@@ -115,7 +118,12 @@ export class Operators {
    * through them; undefined: no caller may name it.
    */
   needs(id: number): BlockNeeds | Extents | undefined {
-    return this.#get(id).needs;
+    const slot = this.#get(id);
+    if (slot.needs === undefined && slot.program !== undefined) {
+      slot.needs = new Extents(slot.program);
+      slot.program = undefined;
+    }
+    return slot.needs;
   }
 
   #get(id: number): Slot {
@@ -156,8 +164,8 @@ export class Operators {
     this.reclaimVersions();
     const id = this.#freeSlot();
     const { fn } = this.#host.device.install(this.#host.device.compile(program));
-    const needs = new Extents(program);
-    const slot: Slot = { id, name, builtIn: false, pinned, plans: 0, signature, fn, version: 1, killed: false, needs };
+    const needs = undefined;
+    const slot: Slot = { id, name, builtIn: false, pinned, plans: 0, signature, fn, version: 1, killed: false, needs, program };
     this.#slots[id] = slot;
     if (pinned) this.#pinnedCount++;
     this.#bySignature.set(signature, slot);
@@ -233,7 +241,8 @@ export class Operators {
     slot.signature = signature;
     if (!this.#bySignature.has(signature)) this.#bySignature.set(signature, slot);
     slot.fn = fn;
-    slot.needs = new Extents(program);
+    slot.needs = undefined;
+    slot.program = program;
     slot.version++;
     const flip = this.#publish(slot);
     this.#retired.push({ fn: old, flip, slot: undefined, positions: undefined });

@@ -9,7 +9,15 @@ import type { Pending } from '../process/channel-client.ts';
 import type { DeviceProcess } from '../process/device-process.ts';
 import type { Answer, Budget } from '../process/requests.ts';
 import { OPERATOR_OPTIONS, operatorHeaders } from '../source.ts';
-import { type BytecodeBlock, BytecodeMemory, FunctionNumbers, type Functions, ProgramArtifact, signatureOf } from './functions.ts';
+import {
+  BYTECODE_BYTES,
+  type BytecodeBlock,
+  BytecodeMemory,
+  FunctionNumbers,
+  type Functions,
+  ProgramArtifact,
+  signatureOf,
+} from './functions.ts';
 
 /** The function's name in every emitted source: code is placed one function at a time. */
 const SYMBOL = 'gpuos_operator';
@@ -79,6 +87,7 @@ export class DirectFunctions implements Functions {
   readonly #numbers: FunctionNumbers;
   readonly #installed = new Map<number, Installed>();
   readonly #bytecode: BytecodeMemory;
+  readonly #staged: Uint8Array;
   /** What emitted sources include, and the key of all that is the same for every one of them. */
   readonly #headers = { ...operatorHeaders(), ...programHeaders() };
   readonly #constant: string;
@@ -100,6 +109,7 @@ export class DirectFunctions implements Functions {
     this.#options = options;
     this.#numbers = new FunctionNumbers(options.first, options.limit);
     this.#bytecode = new BytecodeMemory(options.bytecode);
+    this.#staged = new Uint8Array(options.staging.view, options.staging.offset, BYTECODE_BYTES);
     const { computeCapability, nvrtcVersion } = process.info;
     this.#constant = ImageCache.key(['operator', this.#headers, OPERATOR_OPTIONS, computeCapability, nvrtcVersion]);
   }
@@ -158,16 +168,14 @@ export class DirectFunctions implements Functions {
   /** Submits the change of an entry: the code's address, and its data, of which so many bytes are copied there from `from` first. */
   #enter(fn: number, address: Address, data: Address, from: Address = 0, bytes = 0): void {
     if (this.#submit === undefined) throw new GpuosError('GPUOS_INTERNAL', 'Functions cannot be entered before there is a ring.');
-    const words = [CHANGE.ENTER, fn];
-    for (const value of [address, data]) words.push(value >>> 0, Math.floor(value / 2 ** 32));
-    this.#submit([from], [...words, bytes]);
+    this.#submit([from], [CHANGE.ENTER, fn, address >>> 0, high(address), data >>> 0, high(data), bytes]);
   }
 
   #enterInterpreted(fn: number, block: BytecodeBlock, bytes: Uint8Array): void {
     const { interpreter, bytecode, staging } = this.#options;
     const at = block.address - bytecode;
     // The kernel copies 16 bytes at a time. What it copied from here before is over: the block was free.
-    new Uint8Array(staging.view, staging.offset + at, bytes.length).set(bytes);
+    this.#staged.set(bytes, at);
     this.#enter(fn, interpreter, block.address, staging.address + at, Math.ceil(bytes.length / 16) * 16);
   }
 
@@ -255,6 +263,8 @@ export class DirectFunctions implements Functions {
     return { ask, key: ImageCache.key([this.#constant, source]) };
   }
 }
+
+const high = (address: Address): number => Math.floor(address / 2 ** 32);
 
 interface CompileRequest {
   readonly ask: {

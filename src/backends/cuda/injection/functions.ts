@@ -36,9 +36,27 @@ const signatures = new WeakMap<Program, string>();
 export function signatureOf(program: Program): string {
   const known = signatures.get(program);
   if (known !== undefined) return known;
-  const signature = JSON.stringify(program);
+  const signature = textOf(program);
   signatures.set(program, signature);
   return signature;
+}
+
+/** All that a program says. (As JSON, which has no infinities, two programs could be one.) */
+function textOf({ inputs, scalars, nodes, outputs, outerRank }: Program): string {
+  let text = `${outerRank} ${scalars}`;
+  for (let i = 0; i < inputs.length; i++) text += `,${inputs[i]!.dtype} ${inputs[i]!.columnStride}`;
+  for (let i = 0; i < nodes.length; i++) {
+    const node = nodes[i]!;
+    text += `;${node.kind} ${node.dtype}`;
+    if (node.kind === 'map') {
+      text += ` ${node.op}`;
+      for (let k = 0; k < node.args.length; k++) text += ` ${node.args[k]}`;
+    } else if (node.kind === 'constant') text += Object.is(node.value, -0) ? ' -0' : ` ${node.value}`;
+    else if (node.kind === 'reduce') text += ` ${node.op} ${node.arg}`;
+    else text += ` ${node.kind === 'input' ? node.input : node.scalar}`;
+  }
+  for (let o = 0; o < outputs.length; o++) text += `,${outputs[o]!.node} ${outputs[o]!.dtype} ${outputs[o]!.space}`;
+  return text;
 }
 
 /** A program in both forms: bytecode that runs at once, and the text that is compiled meanwhile. */
@@ -98,7 +116,8 @@ export class BytecodeMemory {
 
   /** Undefined if there is no more. */
   take(length: number): BytecodeBlock | undefined {
-    const bytes = GRAIN_BYTES << Math.max(0, Math.ceil(Math.log2(length / GRAIN_BYTES)));
+    let bytes = GRAIN_BYTES;
+    while (bytes < length) bytes *= 2;
     const known = this.#free.get(bytes)?.pop();
     if (known !== undefined) return { address: known, bytes };
     if (this.#used + bytes > BYTECODE_BYTES) return undefined;

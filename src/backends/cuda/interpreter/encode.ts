@@ -1,5 +1,5 @@
 import type { Program, ProgramNode } from '../../../ops/program.ts';
-import { type Analysis, analyze, contentsOf, operandType, reductionType, stageOf } from '../codegen/analysis.ts';
+import { type Analysis, analyze, contentsOf, reductionType, stageOf } from '../codegen/analysis.ts';
 import { programParameters } from '../codegen/parameters.ts';
 import {
   CLASS,
@@ -15,6 +15,8 @@ import {
   VERSION,
 } from './bytecode.ts';
 import { opcode } from './opcodes.ts';
+import { constantBits, operationOf } from './operations.ts';
+import { encodeStraight } from './straight.ts';
 
 /** Inputs with one element a row that are kept in registers for the row; of more, each is loaded where it is used. */
 const MAX_ROW_INPUTS = 6;
@@ -49,6 +51,11 @@ interface Instruction {
  * once (at 256 threads about 26 registers, `fits` has it exactly), or too long for shared memory.
  */
 export function encodeProgram(program: Program): Uint32Array | undefined {
+  return encodeStraight(program) ?? encodeGeneral(program);
+}
+
+/** The same, of any program in the way that all can be encoded in. */
+export function encodeGeneral(program: Program): Uint32Array | undefined {
   return new Encoder(program).encode();
 }
 
@@ -267,41 +274,4 @@ function write({ operation, target, sources, extra }: Instruction, words: Uint32
   const third = extra ?? (sources.length > 2 ? operandOf(sources[2]) : 0);
   words[at] = operation | (into << 8) | (third << 16);
   words[at + 1] = operandOf(sources[0]) | (operandOf(sources[1]) << 16);
-}
-
-const FLOAT = new Float32Array(1);
-const BITS = new Uint32Array(FLOAT.buffer);
-
-function constantBits(value: number, dtype: ProgramNode['dtype']): number {
-  if (dtype === 'bool') return value !== 0 ? 1 : 0;
-  if (dtype === 'int32') return (value | 0) >>> 0;
-  FLOAT[0] = value;
-  return BITS[0] as number;
-}
-
-/** Numbers of operations by what a node says of them: names are put together once. */
-const FLOATS = new Map<string, number>();
-const INTEGERS = new Map<string, number>();
-
-function operationOf(nodes: readonly ProgramNode[], node: ProgramNode & { kind: 'map' }): number {
-  const operand = operandType(nodes, node);
-  if (node.op === 'cast') return opcode(operationName(node, operand));
-  const known = operand === 'float32' ? FLOATS : INTEGERS;
-  let number = known.get(node.op);
-  if (number === undefined) {
-    number = opcode(operationName(node, operand));
-    known.set(node.op, number);
-  }
-  return number;
-}
-
-function operationName(node: ProgramNode & { kind: 'map' }, operand: ProgramNode['dtype']): string {
-  const float = operand === 'float32';
-  if (node.op === 'cast') {
-    if (node.dtype === operand || (operand === 'bool' && node.dtype === 'int32')) return 'move';
-    const to = node.dtype === 'float32' ? 'to_float' : node.dtype === 'int32' ? 'to_int' : 'to_bool';
-    return `${to}_${float ? 'float' : 'int'}`;
-  }
-  const name = node.op.replaceAll('-', '_');
-  return name === 'select' || name.startsWith('logical_') ? name : `${name}_${float ? 'float' : 'int'}`;
 }
