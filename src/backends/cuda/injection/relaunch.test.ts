@@ -212,10 +212,10 @@ describe('RelaunchFunctions', () => {
   });
 
   it('goes on there too where something fails, and leaves that interpreted', () => {
-    process.answers = true;
     process.fails = (name) => name === 'link';
     const all = functions();
     const fn = install(all, 1);
+    process.answers = true;
     waits(all, () => all.state.compiling === 0);
     expect(all.state.failed).toMatch(/^link failed/);
     expect(process.entries.get(fn)).toBe('');
