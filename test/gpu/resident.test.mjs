@@ -434,7 +434,7 @@ describe('the resident kernel', { skip: found.ready ? false : `missing ${why}` }
       for (const tiles of [2, 3, 17, 64]) {
         write(out, new Float32Array(n * d));
         // One of the three is busy for long.
-        const long = queue.submit({ operator: SLOT.count, pointers: [counters], words: [0, EMULATED ? 1.5e9 : 3e7] });
+        const long = queue.submit({ operator: SLOT.count, pointers: [counters], words: [0, EMULATED ? 7e8 : 3e7] });
         const pulled = queue.submit({ operator, params, tiles });
         rig.wait(() => queue.status(pulled) !== undefined, 'the tiles that are left to two');
         assert.deepEqual([queue.status(long), queue.status(pulled)], [undefined, 0], 'it waited for the one that is busy');
