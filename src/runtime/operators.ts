@@ -164,8 +164,19 @@ export class Operators {
     this.reclaimVersions();
     const id = this.#freeSlot();
     const { fn } = this.#host.device.install(this.#host.device.compile(program));
-    const needs = undefined;
-    const slot: Slot = { id, name, builtIn: false, pinned, plans: 0, signature, fn, version: 1, killed: false, needs, program };
+    const slot: Slot = {
+      id,
+      name,
+      builtIn: false,
+      pinned,
+      plans: 0,
+      signature,
+      fn,
+      version: 1,
+      killed: false,
+      needs: undefined,
+      program,
+    };
     this.#slots[id] = slot;
     if (pinned) this.#pinnedCount++;
     this.#bySignature.set(signature, slot);

@@ -85,15 +85,15 @@ describe.skipIf(SKIP)(named('a device process that ends'), () => {
     expect(thrown(() => device.call('info', {})).code).toBe('GPUOS_DEVICE_LOST');
   });
 
-  it('is noticed at once by who asks, without a turn of the event loop; what waits for it fails', async () => {
+  // A machine whose cores are all taken may miss the bound once.
+  it('is noticed within 100 ms by who asks, without a turn of the event loop; what waits for it fails', { retry: 2 }, async () => {
     const { device } = theatre.start({ FAKE_slow_nvrtcCompileProgram: 5000 });
     const pendings = Array.from({ length: 5 }, () => device.post('compile', { source: '', name: 'x' }));
     const promise = pendings[0]!.promise.catch((error: GpuosError) => error.code);
     process.kill(device.pid, 'SIGKILL');
     const from = performance.now();
-    // Milliseconds, where the machine has a core for it.
-    expect(blocked(() => device.lost !== undefined, 1000)).toBe(true);
-    expect(performance.now() - from).toBeLessThan(1500);
+    expect(blocked(() => device.lost !== undefined, 100)).toBe(true);
+    expect(performance.now() - from).toBeLessThan(100);
     for (const pending of pendings) expect(thrown(() => pending.wait()).code).toBe('GPUOS_DEVICE_LOST');
     expect(await promise).toBe('GPUOS_DEVICE_LOST');
     await device.stop();

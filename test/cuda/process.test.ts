@@ -259,13 +259,14 @@ describe.skipIf(SKIP)(named('what a device process does'), () => {
     expect(thrown(() => device.call('place', { symbol: 'op', payload: new Uint8Array(100) })).code).toBe('GPUOS_BAD_CUBIN');
   });
 
-  it('answers what is quick while it compiles, and beats while it is in a call of the driver', async () => {
-    const { device, segment } = theatre.start({ FAKE_slow_nvrtcCompileProgram: 1000, FAKE_slow_cuMemGetInfo_v2: 500 });
+  // A machine whose cores are all taken may miss the bound once.
+  it('answers what is quick while it compiles, and beats while it is in a call of the driver', { retry: 2 }, async () => {
+    const { device, segment } = theatre.start({ FAKE_slow_nvrtcCompileProgram: 500, FAKE_slow_cuMemGetInfo_v2: 500 });
     const compiling = device.post('compile', { source: 'a', name: 'a.cu' });
     const { promise } = device.post('compile', { source: 'b', name: 'b.cu' });
     const from = performance.now();
     for (let i = 0; i < 20; i++) device.call('status', {});
-    expect(performance.now() - from).toBeLessThan(900);
+    expect(performance.now() - from).toBeLessThan(300);
     expect(compiling.done).toBe(false);
     const before = beats(segment.view);
     device.call('memory', {});

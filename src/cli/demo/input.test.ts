@@ -59,7 +59,8 @@ describe('readText', () => {
     expect(await refusal(file('utf16.txt', Buffer.from('\ufeffwhale', 'utf16le')))).toBe('GPUOS_INPUT_BINARY');
   });
 
-  it('refuses a file of 200 MB by its size, without reading it', async () => {
+  // A machine whose cores are all taken may miss the bound once.
+  it('refuses a file of 200 MB by its size, without reading it', { retry: 2 }, async () => {
     const path = join(folder, 'huge.txt');
     const handle = openSync(path, 'w');
     ftruncateSync(handle, 200e6);
@@ -68,7 +69,7 @@ describe('readText', () => {
     const started = performance.now();
     // Its bytes are NUL: only its size can give this code.
     expect(await refusal(path)).toBe('GPUOS_INPUT_TOO_LARGE');
-    expect(performance.now() - started).toBeLessThan(5000);
+    expect(performance.now() - started).toBeLessThan(500);
     expect(process.memoryUsage().rss - before).toBeLessThan(100 * 2 ** 20);
     rmSync(path);
   });

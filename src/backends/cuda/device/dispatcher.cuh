@@ -233,7 +233,8 @@ static __device__ Admitted resolve(const Dispatching &common, const Shard &shard
     if (status == GPUOS_STATUS_OK && (d->tiles == 0 || d->tiles > GPUOS_MAX_TILES)) status = GPUOS_STATUS_FAILED;
     own.letters = status == GPUOS_STATUS_OK ? min(d->tiles, workers) : 1;
     own.envelope = queue << 8 | own.letters << 16 | status << 24;
-    // After the table: a later number than that of what was seen there would hide its change.
+    // After the table: under an older number than that of a function that was seen there, a worker would take what it
+    // remembers of the one before.
     own.changes = *const_cast<const volatile uint32_t *>(&common.changes);
     const uint32_t before = head + lane - 1;
     own.follows = (d->flags & GPUOS_FLAG_AFTER) != 0 && d->after == before;
